@@ -1,0 +1,45 @@
+# make demo       train ANEDL on real handwritten digits and write an illustrated report (minutes, no GPU)
+# make test       lint, types and tests (under 10 minutes on two cores)
+# make test-long  the tests that take longer
+# make clean      remove the virtual environment and every cache
+# Only Python 3.11 or newer and make are needed; the first call creates .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+# One thread a test process: two processes on two cores otherwise fight over them.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+.PHONY: demo test lint test-long install clean
+
+demo: $(INSTALLED)
+	$(BIN)/anedl demo
+
+test: lint
+	$(PYTEST)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-long: $(INSTALLED)
+	$(PYTEST) -m long
+
+install: $(INSTALLED)
+
+# torch goes first, alone and at its exact pin, so that no other package's looser wish picks the build.
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "anedl needs Python 3.11 or newer, and there is no '$(PYTHON)' on the PATH: install it or call make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "anedl needs Python 3.11 or newer, but %s is %d.%d: call make PYTHON=/path/to/python3.11" % (sys.executable, sys.version_info[0], sys.version_info[1]))'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "hatchling>=1.27" editables
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,89 @@
+"""The Python interface, for notebooks and scripts: `anedl.train("digits", seed=0)`."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anedl.engine.config import TrainConfig
+from anedl.engine.spec import make_spec
+from anedl.engine.train import Surroundings
+from anedl.engine.train import train as run_training
+from anedl.evaluation.metrics import OpenSetMetrics
+from anedl.options import option_types
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: where it is and what came out."""
+
+    folder: Path
+    results: dict[str, Any]
+
+    @property
+    def test(self) -> OpenSetMetrics:
+        """Test metrics of the last epoch's model."""
+        return OpenSetMetrics.from_json(self.results["last"]["test"])
+
+    @property
+    def best_validation_test(self) -> OpenSetMetrics:
+        """Test metrics of the model with the lowest validation error."""
+        return OpenSetMetrics.from_json(self.results["best_val"]["test"])
+
+
+def train(
+    setting: str,
+    method: str = "anedl",
+    seed: int = 0,
+    *,
+    out: str | Path | None = None,
+    fold: int | None = None,
+    development: bool = False,
+    pool_limit: int | None = None,
+    resume: bool = False,
+    device: str = "auto",
+    data: str | Path | None = None,
+    quiet: bool = True,
+    **options: Any,
+) -> Run:
+    """Train `method` on `setting` and return the run.
+
+    Args:
+        setting: a name that `anedl settings` lists, such as "digits" or "cifar100-55/50".
+        method: a name that `anedl methods` lists.
+        seed: of the initial weights, the order of images and their augmentation; where a setting
+            has a labelled draw for each seed, of that too.
+        out: run folder; default: a new temporary folder.
+        fold: which labelled draw, if not the one that belongs to the seed.
+        development: train on the development split.
+        pool_limit: use only so many pool images.
+        resume: go on with the run in `out`.
+        device: "auto", "cpu", "cuda" …
+        data: folder of the data sets.
+        quiet: show no progress.
+        options: any option of the engine (`epochs=50`, `learning_rate=0.01`) or of the method
+            (`top_m=10`, `kl="original"`).
+
+    Raises:
+        ConfigError: a name or value is not known; the message suggests the nearest.
+        DataError: the data set is not there or damaged; the message says how to get it.
+    """
+    engine_names = option_types(TrainConfig)
+    spec = make_spec(
+        setting,
+        method,
+        seed,
+        fold,
+        development,
+        pool_limit,
+        train={name: value for name, value in options.items() if name in engine_names},
+        options={name: value for name, value in options.items() if name not in engine_names},
+    )
+    folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="anedl-"))
+    surroundings = Surroundings(
+        device=device,
+        data_root=None if data is None else Path(data),
+        resume=resume,
+        quiet=quiet,
+    )
+    return Run(folder, run_training(spec, folder, surroundings))

@@ -1,0 +1,76 @@
+"""The `anedl` command: finds the subcommand's module, loads only that, and prints errors plainly.
+
+Each subcommand is one module with `add_arguments(parser, words)` and `run(arguments) -> exit
+status`; `words` are what the user typed after its name. It is imported only when called, so
+`anedl --help` answers before torch could be loaded.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from anedl import __version__
+from anedl.errors import AnedlError, unknown_name
+
+# Subcommand → what it does in one line; the module of the same name holds it.
+COMMANDS = {
+    "demo": "train on real handwritten digits and write an illustrated report (minutes, no GPU)",
+    "train": "train a method on a setting",
+    "evaluate": "test a trained run again",
+    "report": "write the illustrated report of a run",
+    "data": "fetch, verify and locate the data sets",
+    "settings": "list the benchmark settings with their counts",
+    "methods": "list the training methods, or every option of one",
+    "doctor": "say what is installed, what is missing and which devices there are",
+}
+
+INTERRUPTED = 130  # what a shell reports for a process ended by Ctrl-C
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the outer parser: it knows the names of the subcommands, not their options."""
+    lines = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="anedl",
+        usage="anedl COMMAND [options]",
+        description="Open-set semi-supervised learning: a classifier, an outlier detector "
+        "and a sorted pile from a few labels.",
+        epilog=f"commands:\n{lines}\n\n`anedl COMMAND --help` explains one of them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"anedl {__version__}")
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status: 0 done, 1 a told error, 2 wrong usage."""
+    parser = build_parser()
+    outer = parser.parse_args(argv)
+    if outer.command is None:
+        parser.print_help()
+        return 2
+    try:
+        if outer.command not in COMMANDS:
+            raise unknown_name("command", outer.command, COMMANDS)
+        module = importlib.import_module(f"anedl.cli.{outer.command}")
+        inner = argparse.ArgumentParser(
+            prog=f"anedl {outer.command}",
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(inner, outer.rest)
+        status: int = module.run(inner.parse_args(outer.rest))
+        return status
+    except AnedlError as error:
+        print(f"anedl: {error}", file=sys.stderr)
+        return 2 if outer.command not in COMMANDS else 1
+    except KeyboardInterrupt:
+        print("anedl: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has left; what it wanted, it has.
+        sys.stderr.close()
+        return 0

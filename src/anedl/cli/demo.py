@@ -1,0 +1,62 @@
+"""Train on real handwritten digits and write an illustrated report (minutes, no GPU).
+
+Digits 0–5 are known, with 3 labelled images each; 6–9 are unknown. All other images of all ten
+digits form the unlabelled pool. ANEDL learns from labels and pool, the supervised model from the
+same labels alone; both are tested on held-out images, over five fixed seeds.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Declare where the runs go."""
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/demo"), help="folder (default: runs/demo)"
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", help="seeds to run (default: 0 1 2 3 4)")
+    parser.add_argument("--fresh", action="store_true", help="remove earlier demo runs there first")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train ten small models, print what they reached, and write the report."""
+    import shutil
+
+    from anedl.engine.log import clock
+    from anedl.presets.demo import SEEDS, run_demo
+
+    if arguments.fresh and (arguments.out / "demo.json").exists():
+        shutil.rmtree(arguments.out)
+    seeds = tuple(arguments.seeds or SEEDS)
+    print(INTRODUCTION)
+    began = time.monotonic()
+
+    def told(done: int, total: int) -> None:
+        passed = time.monotonic() - began
+        left = clock(passed / done * (total - done))
+        print(f"  {done} of {total} runs done, about {left} left", file=sys.stderr, flush=True)
+
+    runs = run_demo(arguments.out, seeds, told)
+    from anedl.files import write_json
+    from anedl.report.summary import demo_summary
+
+    write_json(arguments.out / "demo.json", {"seeds": seeds})
+    print()
+    print(demo_summary(runs))
+    print()
+    from anedl.cli.train import write_comparison_if_possible
+
+    write_comparison_if_possible(arguments.out, runs)
+    print(f"runs:   {arguments.out} (each folder is a complete run)")
+    return 0
+
+
+INTRODUCTION = """\
+Handwritten digits, 8×8 pixels: 0–5 known with 3 labels each, 6–9 unknown, a pool of 1,119 images.
+  anedl       learns from the 18 labels and the pool; M = 3 of 6 evidences make its inlier score,
+              declared beforehand. It self-trains on the 41 % of the pool with most evidence.
+  supervised  learns from the 18 labels alone; same augmentation, steps and weight averaging.
+              Its inlier score is the largest softmax probability.
+Every recipe was chosen on development splits of other draws, never on these test images."""

@@ -1,0 +1,127 @@
+"""Train a method on a setting.
+
+    anedl train digits
+    anedl train cifar100-55/50 --method anedl --seed 1
+    anedl train cifar100-55/50 --dev --epochs 50 --labelled-views flip strong
+    anedl train --config runs/digits/anedl-seed0/config.json --out runs/again
+    anedl train cifar100-55/50 --resume
+
+Options of the engine and of the chosen method follow; `--method NAME --help` shows another's.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from anedl.cli.options import add_options, given_options
+from anedl.errors import AnedlError, ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Declare what to run; the method's own options depend on which method is named."""
+    # Listing a hundred flags before the description would bury it.
+    parser.usage = "anedl train SETTING [--method METHOD] [--seed N] [options]"
+    parser.add_argument("setting", nargs="?", help="see `anedl settings`")
+    parser.add_argument("--method", default="anedl", help="see `anedl methods` (default: anedl)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
+    parser.add_argument(
+        "--fold", type=int, help="which labelled draw (default: the one that belongs to the seed)"
+    )
+    parser.add_argument(
+        "--dev", action="store_true", help="the development split: some known classes play unknown"
+    )
+    parser.add_argument(
+        "--pool-limit", type=int, metavar="N", help="use N pool images only, for a quick trial"
+    )
+    parser.add_argument("--config", type=Path, help="repeat the run that wrote this config.json")
+    parser.add_argument("--out", type=Path, help="run folder (default: runs/SETTING/METHOD-seedN)")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where an earlier call was cut off"
+    )
+    add_surroundings(parser)
+    parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases too")
+    parser.add_argument("--no-report", action="store_true", help="write no report.html at the end")
+
+    from anedl.engine.config import TrainConfig
+    from anedl.methods.catalogue import get_method
+
+    named, _ = _only_method().parse_known_args(words)
+    add_options(parser, TrainConfig, "options of the engine", "train")
+    config_type = get_method(named.method).method.config_type
+    add_options(parser, config_type, f"options of {named.method}", "options")
+
+
+def add_surroundings(parser: argparse.ArgumentParser) -> None:
+    """Declare where to compute and where the data are."""
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: auto)")
+    parser.add_argument("--data", type=Path, metavar="ROOT", help="folder of the data sets")
+    parser.add_argument("--quiet", action="store_true", help="no progress display")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, then say what came out and where it is."""
+    from anedl.engine.spec import make_spec, read_spec
+    from anedl.engine.train import Surroundings, train
+
+    train_options, options = given_options(arguments, "train"), given_options(arguments, "options")
+    if arguments.config is not None:
+        if arguments.setting or train_options or options:
+            raise ConfigError(
+                "--config repeats a run as it was: give no setting or option beside it"
+            )
+        spec = read_spec(arguments.config)
+    elif arguments.setting is None:
+        raise ConfigError(
+            "which setting? `anedl settings` lists them; `anedl train digits` is quick"
+        )
+    else:
+        spec = make_spec(
+            arguments.setting, arguments.method, arguments.seed, arguments.fold, arguments.dev,
+            arguments.pool_limit, train_options, options,
+        )  # fmt: skip
+    folder = arguments.out or default_folder(spec.setting, spec.method, spec.seed, spec.development)
+    surroundings = Surroundings(
+        device=arguments.device, data_root=arguments.data, resume=arguments.resume,
+        quiet=arguments.quiet, wandb=arguments.wandb,
+    )  # fmt: skip
+    results = train(spec, folder, surroundings)
+    print_results(results)
+    print(f"run folder: {folder}")
+    if not arguments.no_report:
+        write_report_if_possible(folder, arguments.data)
+    return 0
+
+
+def default_folder(setting: str, method: str, seed: int, development: bool) -> Path:
+    """runs/cifar100-55-50/anedl-seed1, or …/anedl-dev-seed1."""
+    kind = "-dev" if development else ""
+    return Path("runs") / setting.replace("/", "-") / f"{method}{kind}-seed{seed}"
+
+
+def print_results(results: dict[str, object]) -> None:
+    """Error and AUROC of the last model and of the best by validation."""
+    for key, name in (("last", "last epoch"), ("best_val", "best validation")):
+        entry = results.get(key)
+        if not isinstance(entry, dict):
+            continue
+        test = entry["test"]
+        line = f"{name:<16} epoch {entry['epoch'] + 1:>3}   test error {100 * test['error']:.2f} %"
+        if test["by_score"]:
+            line += f"   AUROC {100 * test['by_score']['score']['auroc']:.2f} %"
+        print(line)
+
+
+def write_report_if_possible(folder: Path, data_root: Path | None) -> None:
+    """Write report.html; a run without the drawing packages is still a run."""
+    from anedl.report.page import write_report
+
+    try:
+        print(f"report: {write_report(folder, data_root)}")
+    except AnedlError as error:
+        print(f"no report: {error}", file=sys.stderr)
+
+
+def _only_method() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--method", default="anedl")
+    return parser

@@ -1,0 +1,1 @@
+"""Training: one loop, its step, its state on disk and its log."""

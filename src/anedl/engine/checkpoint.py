@@ -1,0 +1,118 @@
+"""A run's state on disk: complete, atomic, and nothing pickled.
+
+A checkpoint is a folder of safetensors files and one JSON file. It is written under a temporary
+name, then renamed, then `last.json` is pointed at it: a process killed at any moment leaves the
+last complete checkpoint in place.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from anedl.engine.step import Stepper
+from anedl.errors import DataError
+from anedl.files import replacing, write_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands between two steps, with what cannot be recomputed from its seed."""
+
+    step: int
+    selected: Tensor | None  # pool positions of the current pseudo-inliers
+    best: dict[str, Any] | None  # the best validation so far: {"epoch": …, "error": …}
+    seconds: float  # spent training, over all sittings
+
+
+def save_checkpoint(folder: Path, stepper: Stepper, position: Position, config_hash: str) -> None:
+    """Write a checkpoint of `stepper` under `folder` and make it the last one."""
+    name = f"step-{position.step:08d}"
+    temporary = folder / f".{name}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    _save_module(temporary / "model.safetensors", stepper.method)
+    _save_module(temporary / "average.safetensors", stepper.average)
+    extra = {f"optimiser.{key}": value for key, value in stepper.optimiser.state.items()}
+    extra |= {f"precision.{key}": value for key, value in stepper.precision.state.items()}
+    if position.selected is not None:
+        extra["selected"] = position.selected
+    save_file({key: value.detach().cpu().contiguous() for key, value in extra.items()},
+              temporary / "optimiser.safetensors")  # fmt: skip
+    write_json(temporary / "position.json", {
+        "format": FORMAT, "step": position.step, "best": position.best,
+        "seconds": position.seconds, "config_hash": config_hash,
+    })  # fmt: skip
+    final = folder / name
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.rename(final)
+    write_json(folder / "last.json", {"checkpoint": name})
+    for old in folder.glob("step-*"):
+        if old.name != name:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(folder: Path, stepper: Stepper, config_hash: str) -> Position | None:
+    """Bring `stepper` to the last checkpoint under `folder`; None where there is none."""
+    pointer = folder / "last.json"
+    if not pointer.exists():
+        return None
+    checkpoint = folder / str(json.loads(pointer.read_text())["checkpoint"])
+    try:
+        record = json.loads((checkpoint / "position.json").read_text())
+        extra = load_file(checkpoint / "optimiser.safetensors")
+        model = load_file(checkpoint / "model.safetensors")
+        average = load_file(checkpoint / "average.safetensors")
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(
+            f"{checkpoint}: the checkpoint cannot be read ({error}); "
+            f"remove {folder} to start this run again"
+        ) from error
+    if record["format"] != FORMAT or record["config_hash"] != config_hash:
+        raise DataError(
+            f"{checkpoint}: this checkpoint belongs to another configuration; resume with the "
+            f"run's own config.json, or choose another run folder"
+        )
+    load_module(stepper.method, model)
+    load_module(stepper.average, average)
+    with torch.no_grad():
+        for prefix, state in (("optimiser", stepper.optimiser.state),
+                              ("precision", stepper.precision.state)):  # fmt: skip
+            for key, value in state.items():
+                value.copy_(extra[f"{prefix}.{key}"])
+    return Position(record["step"], extra.get("selected"), record["best"], record["seconds"])
+
+
+def save_model(path: Path, module: torch.nn.Module, metadata: dict[str, str]) -> None:
+    """Write a model's weights and running statistics as one safetensors file."""
+    _save_module(path, module, metadata)
+
+
+def _save_module(
+    path: Path, module: torch.nn.Module, metadata: dict[str, str] | None = None
+) -> None:
+    tensors = {
+        # Parameters are views of one flat buffer; safetensors wants each to own its memory.
+        key: value.detach().cpu().contiguous().clone(memory_format=torch.contiguous_format)
+        for key, value in module.state_dict().items()
+    }
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, metadata)
+
+
+def load_module(module: torch.nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy into the module's own tensors, which stay views of their flat buffer."""
+    own = module.state_dict()
+    missing = own.keys() ^ tensors.keys()
+    if missing:
+        raise DataError(f"the saved model and this method differ in {', '.join(sorted(missing))}")
+    with torch.no_grad():
+        for key, value in own.items():
+            value.copy_(tensors[key])

@@ -1,0 +1,107 @@
+"""How a run trains: length, batch, optimiser, averages, precision, and what is kept and logged."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from anedl.errors import ConfigError
+from anedl.options import option
+
+# The released EMA and BatchNorm look back over 1,000 steps. A run shorter than 20,000 steps would
+# then be judged by averages that still remember its random start, so they look back over at most
+# a twentieth of the run.
+LONGEST_MEMORY_STEPS = 1000
+MEMORY_SHARE_OF_RUN = 1 / 20
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Options of the engine, the same for every method."""
+
+    epochs: int = option(200, "epochs in all, both stages; an epoch is a number of steps")
+    epoch_steps: int = option(1024, "steps an epoch; selection and evaluation come once an epoch")
+    pretrain_epochs: int = option(10, "E_FM: epochs before self-training starts")
+    batch_size: int = option(64, "labelled images a step; the pool's part is a multiple of it")
+    optimiser: Literal["sgd", "adam"] = option("sgd", "which optimiser")
+    learning_rate: float = option(0.03, "first learning rate")
+    momentum: float = option(0.9, "momentum of SGD, beta_1 of Adam")
+    nesterov: bool = option(True, "Nesterov's form of momentum (SGD)")
+    beta_2: float = option(0.999, "second-moment decay of Adam")
+    weight_decay: float = option(
+        5e-4, "decay of weight matrices and kernels, never of biases or BN"
+    )
+    schedule: Literal["cosine", "cosine-7/16", "constant"] = option(
+        "cosine",
+        "cosine falls to zero as lr·(1+cos(πt/T))/2; cosine-7/16 is the released lr·cos(7πt/16T)",
+    )
+    horizon: int = option(0, "steps T over which the schedule falls; 0: the length of the run")
+    warmup_steps: int = option(0, "steps of linear rise before the schedule")
+    ema_decay: float | None = option(
+        None, "decay of the averaged weights; default: a memory of 1000 steps, at most run/20"
+    )
+    bn_momentum: float | None = option(
+        None, "weight of a new batch in BatchNorm's running statistics; default: as the EMA"
+    )
+    backbone: str | None = option(None, "network trunk; default: the setting's")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = option(
+        "auto",
+        "arithmetic of the trunk; auto: bf16 on a GPU that has it, fp16 on others, fp32 on a CPU",
+    )
+    accumulate: int = option(
+        1,
+        "split a batch into this many parts, for less memory; BatchNorm then sees smaller batches",
+    )
+    clip_norm: float = option(0.0, "limit of the gradient norm; 0: none")
+    evaluate_every: int = option(1, "epochs between evaluations on the validation images")
+    test_while_training: bool = option(
+        False, "also record test figures at every evaluation; they never choose anything"
+    )
+    log_every: int = option(64, "steps between log lines; a non-finite loss is noticed there")
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "epoch_steps", "batch_size", "accumulate", "evaluate_every",
+                     "log_every"):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ConfigError(f"option {name}: must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.pretrain_epochs <= self.epochs:
+            raise ConfigError(
+                f"option pretrain_epochs: must lie in 0…epochs ({self.epochs}), "
+                f"got {self.pretrain_epochs}"
+            )
+        for name in ("ema_decay", "bn_momentum", "momentum", "beta_2"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigError(f"option {name}: must lie in 0…1, got {value}")
+        if self.learning_rate <= 0 or self.weight_decay < 0 or self.clip_norm < 0:
+            raise ConfigError(
+                "learning_rate must be positive, weight_decay and clip_norm not negative"
+            )
+        if self.batch_size % self.accumulate:
+            raise ConfigError(
+                f"option accumulate: {self.accumulate} does not divide batch_size {self.batch_size}"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run."""
+        return self.epochs * self.epoch_steps
+
+    def resolved(self, backbone: str) -> "TrainConfig":
+        """Fill in what was left to the length of the run and to the setting."""
+        memory = min(LONGEST_MEMORY_STEPS, max(1.0, self.steps * MEMORY_SHARE_OF_RUN))
+        return replace(
+            self,
+            ema_decay=1 - 1 / memory if self.ema_decay is None else self.ema_decay,
+            bn_momentum=1 / memory if self.bn_momentum is None else self.bn_momentum,
+            backbone=self.backbone or backbone,
+        )
+
+
+def train_defaults(dataset: str) -> dict[str, Any]:
+    """What a data set changes of `TrainConfig`'s defaults, before a method changes more."""
+    if dataset == "digits":
+        # 1,100 pool images of 8×8 pixels: seconds on a CPU.
+        return {"epochs": 12, "epoch_steps": 50, "pretrain_epochs": 3, "batch_size": 32,
+                "log_every": 25, "test_while_training": True}  # fmt: skip
+    if dataset == "imagenet30":
+        return {"epochs": 100}
+    return {}

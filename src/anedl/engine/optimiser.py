@@ -1,0 +1,65 @@
+"""SGD and Adam on one flat vector of parameters, free of host decisions.
+
+The learning rate and the permission to update are 0-dim tensors on the device: a captured step
+stays valid when they change, and a step with a non-finite loss changes nothing.
+"""
+
+import torch
+from torch import Tensor
+
+from anedl.engine.config import TrainConfig
+
+ADAM_EPSILON = 1e-8
+
+
+class Optimiser:
+    """Updates `values` in place; the first `decayed` entries are under weight decay.
+
+    `state` is what a checkpoint must hold. The arithmetic is torch.optim's.
+    """
+
+    def __init__(self, config: TrainConfig, values: Tensor, decayed: int) -> None:
+        self.config = config
+        self.values = values
+        self.decayed = decayed
+        self.state = {"momentum": torch.zeros_like(values)}
+        if config.optimiser == "adam":
+            self.state["square"] = torch.zeros_like(values)
+            self.state["count"] = torch.zeros((), device=values.device)
+
+    @torch.no_grad()
+    def update(self, gradient: Tensor, learning_rate: Tensor, allowed: Tensor) -> None:
+        """Take one step along `gradient` (P,), or none where `allowed` () is False.
+
+        Adam's decay is the coupled one of torch.optim.Adam, as for SGD. `gradient` is overwritten.
+        """
+        config = self.config
+        if config.weight_decay:
+            gradient[: self.decayed].add_(self.values[: self.decayed], alpha=config.weight_decay)
+        momentum = self.state["momentum"]
+        if config.optimiser == "sgd":
+            new_momentum = momentum * config.momentum + gradient
+            direction = (
+                gradient + config.momentum * new_momentum if config.nesterov else new_momentum
+            )
+        else:
+            square, count = self.state["square"], self.state["count"]
+            new_count = count + 1
+            new_momentum = torch.lerp(gradient, momentum, config.momentum)
+            new_square = config.beta_2 * square + (1 - config.beta_2) * gradient * gradient
+            mean = new_momentum / (1 - config.momentum**new_count)
+            scale = (new_square / (1 - config.beta_2**new_count)).sqrt() + ADAM_EPSILON
+            direction = mean / scale
+            square.copy_(torch.where(allowed, new_square, square))
+            count.copy_(torch.where(allowed, new_count, count))
+        momentum.copy_(torch.where(allowed, new_momentum, momentum))
+        # `where` and not a product with 0: 0 · inf would write a NaN into the weights.
+        self.values.sub_(torch.where(allowed, learning_rate * direction, 0.0))
+
+
+@torch.no_grad()
+def clip_norm(gradient: Tensor, limit: float) -> Tensor:
+    """Scale `gradient` (P,) in place to a norm of at most `limit`; returns the norm before, ()."""
+    norm: Tensor = torch.linalg.vector_norm(gradient)
+    gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+    return norm

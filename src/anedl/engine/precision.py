@@ -1,0 +1,63 @@
+"""In which arithmetic the trunk runs: fp32, bf16, or fp16 with a loss scale that adapts itself."""
+
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from anedl.errors import ConfigError
+
+FIRST_LOSS_SCALE = 2.0**16
+GROWTH_INTERVAL = 2000  # steps without overflow after which the loss scale doubles
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def choose_precision(wanted: str, device: torch.device) -> str:
+    """Resolve "auto": bf16 on a GPU with bf16 units, fp16 on an older one, fp32 on a CPU."""
+    if wanted != "auto":
+        if wanted == "fp16" and device.type == "cpu":
+            raise ConfigError("option precision: fp16 needs a GPU; take fp32 or bf16 on a CPU")
+        return wanted
+    if device.type != "cuda":
+        return "fp32"
+    # Ampere (8.0) is the first with bf16 tensor cores; torch emulates bf16 on older ones, slowly.
+    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+
+
+class Precision:
+    """Autocast and, for fp16, the loss scale; `state` is what a checkpoint must hold."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        self.name = name
+        self.device = device
+        self.dtype = DTYPES[name]
+        self.channels_last = True
+        self.state: dict[str, Tensor] = {}
+        if name == "fp16":
+            self.state["loss_scale"] = torch.tensor(FIRST_LOSS_SCALE, device=device)
+            self.state["good_steps"] = torch.zeros((), device=device)
+
+    @property
+    def may_overflow(self) -> bool:
+        """Whether a non-finite gradient is an everyday event that only asks for a smaller scale."""
+        return self.name == "fp16"
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context in which losses are computed."""
+        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.name != "fp32")
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss times the loss scale, ()."""
+        return loss * self.state["loss_scale"] if self.state else loss
+
+    @torch.no_grad()
+    def unscale(self, gradient: Tensor, finite: Tensor) -> None:
+        """Take the scale out of `gradient` in place, then adapt it to whether that was `finite`."""
+        if self.state:
+            scale, good = self.state["loss_scale"], self.state["good_steps"]
+            gradient.div_(scale)
+            new_good = torch.where(finite, good + 1, 0.0)
+            grown = new_good >= GROWTH_INTERVAL
+            scale.copy_(torch.where(finite, torch.where(grown, scale * 2, scale), scale / 2))
+            good.copy_(torch.where(grown, 0.0, new_good))

@@ -1,0 +1,192 @@
+"""One training step: draw, augment, forward, backward, update, average.
+
+Nothing in it asks the host a question, so the same code runs eagerly or replayed from a captured
+graph. What the host wants to know (the terms of the loss, whether any was not finite) is summed on
+the device and read once every log interval.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anedl.data.resident import ResidentStream
+from anedl.engine.config import TrainConfig
+from anedl.engine.flat import FlatParameters
+from anedl.engine.optimiser import Optimiser, clip_norm
+from anedl.engine.precision import Precision
+from anedl.engine.schedule import learning_rate
+from anedl.methods.base import Batch, Labelled, Losses, Method, Progress, Stage, Unlabelled
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What happened between two readings of the device."""
+
+    loss: float  # mean of the summed terms
+    means: dict[str, float]  # of each term and monitor
+    learning_rate: float
+    not_finite: list[str]  # names of terms, or "gradient_norm"
+    seconds: float
+
+
+class Stepper:
+    """Holds the tensors a step works on, and takes steps."""
+
+    def __init__(
+        self,
+        method: Method,
+        average: Method,
+        stream: ResidentStream,
+        config: TrainConfig,
+        precision: Precision,
+    ) -> None:
+        self.method = method
+        self.average = average
+        self.stream = stream
+        self.config = config
+        self.precision = precision
+        self.flat = FlatParameters(method, precision.channels_last)
+        self.flat_average = FlatParameters(average, precision.channels_last)
+        self.optimiser = Optimiser(config, self.flat.values, self.flat.decayed)
+        self.gradient = torch.zeros_like(self.flat.values)
+        device = self.flat.values.device
+        self.step = torch.zeros((), dtype=torch.int64, device=device)
+        self.row = torch.zeros((), dtype=torch.int64, device=device)
+        self.rate = torch.zeros((), device=device)
+        self.stage = Stage.PRETRAIN
+        self._names: list[str] = []  # of the sums: the terms, the gradient, then the monitors
+        self._sums = torch.zeros(0, device=device)
+        self._bad = torch.zeros(0, dtype=torch.bool, device=device)
+
+    def begin_epoch(self, stage: Stage, epoch: int, row: int, selected: Tensor | None) -> None:
+        """Draw the epoch's images; its next step is step `row` of the epoch."""
+        if stage != self.stage:
+            self._names = []
+        self.stage = stage
+        steps = self.config.epoch_steps
+        self.stream.begin_epoch(self.method.wants(stage), epoch, steps, selected)
+        self.row.fill_(row)
+        self.step.fill_(epoch * steps + row)
+
+    def take(self) -> None:
+        """Take one step."""
+        config = self.config
+        batch = self.stream.batch(self.row, self.step)
+        progress = Progress(
+            self.stage,
+            epoch=self.step.float() / config.epoch_steps,
+            fraction=self.step.float() / config.steps,
+        )
+        losses = self._backward(batch, progress)
+        finite_gradient = self.gradient.isfinite().all()
+        self.precision.unscale(self.gradient, finite_gradient)
+        allowed = self._record(losses, finite_gradient)
+        if config.clip_norm:
+            clip_norm(self.gradient, config.clip_norm)
+        self.rate.copy_(learning_rate(config, self.step))
+        self.optimiser.update(self.gradient, self.rate, allowed)
+        self._average(allowed)
+        self.step.add_(1)
+        self.row.add_(1)
+
+    def _backward(self, batch: Batch, progress: Progress) -> Losses:
+        """Fill `gradient` with the gradient of the summed terms; returns the terms' values."""
+        parts = list(_split(batch, self.config.accumulate))
+        if len(parts) == 1:
+            return self._gradient_of(parts[0], progress)
+        total = torch.zeros_like(self.gradient)
+        sums: dict[str, Tensor] = {}
+        monitors: dict[str, Tensor] = {}
+        for part in parts:
+            losses = self._gradient_of(part, progress)
+            total.add_(self.gradient, alpha=1 / len(parts))
+            for values, into in ((losses.terms, sums), (losses.monitors, monitors)):
+                for name, value in values.items():
+                    into[name] = into.get(name, 0.0) + value.detach() / len(parts)
+        self.gradient.copy_(total)
+        return Losses(sums, monitors)
+
+    def _gradient_of(self, batch: Batch, progress: Progress) -> Losses:
+        with self.precision.autocast():
+            losses = self.method.loss(batch, progress)
+        total = self.precision.scaled(losses.total())
+        # A head may be idle in a stage: its parameters then have a gradient of zero.
+        gradients = torch.autograd.grad(
+            total, self.flat.parameters, allow_unused=True, materialize_grads=True
+        )
+        self.flat.gather(gradients, self.gradient)
+        return losses
+
+    @torch.no_grad()
+    def _record(self, losses: Losses, finite_gradient: Tensor) -> Tensor:
+        """Add to the sums that are read at the next interval; returns whether all is finite, ()."""
+        terms = torch.stack([value.detach().float() for value in losses.terms.values()])
+        monitors = [value.detach().float().view(1) for value in losses.monitors.values()]
+        if not self._names:
+            self._names = [*losses.terms, "gradient_norm", *losses.monitors]
+            self._sums = torch.zeros(len(self._names), device=terms.device)
+            self._bad = torch.zeros(len(losses.terms) + 1, dtype=torch.bool, device=terms.device)
+        self._sums.add_(
+            torch.cat([terms, torch.linalg.vector_norm(self.gradient).view(1), *monitors])
+        )
+        finite = terms.isfinite()
+        allowed = finite.all() & finite_gradient
+        # With fp16 an overflowing gradient is an everyday event: the step is skipped, no more.
+        gradient_bad = (
+            torch.zeros_like(allowed) if self.precision.may_overflow else ~finite_gradient
+        )
+        self._bad.logical_or_(torch.cat([~finite, gradient_bad.view(1)]))
+        return allowed
+
+    @torch.no_grad()
+    def _average(self, allowed: Tensor) -> None:
+        """Move the averaged weights towards the current ones; running statistics are copied."""
+        decay = self.config.ema_decay
+        assert decay is not None, "a resolved configuration has a decay"
+        weight = torch.where(allowed, 1 - decay, 0.0)
+        self.flat_average.values.lerp_(self.flat.values, weight)
+        buffers = [b for b in self.method.buffers() if b.is_floating_point()]
+        averaged = [b for b in self.average.buffers() if b.is_floating_point()]
+        torch._foreach_copy_(averaged, buffers)
+
+    def take_many(self, count: int) -> Interval:
+        """Take `count` steps, then wait for the device and read what they summed up."""
+        began = time.monotonic()
+        for _ in range(count):
+            self.take()
+        sums, bad = self._sums.tolist(), self._bad.tolist()
+        seconds = time.monotonic() - began
+        self._sums.zero_()
+        self._bad.zero_()
+        means = {name: value / count for name, value in zip(self._names, sums, strict=True)}
+        terms = self._names[: len(bad) - 1]
+        return Interval(
+            loss=sum(means[name] for name in terms),
+            means=means,
+            learning_rate=float(self.rate),
+            not_finite=[name for name, is_bad in zip(self._names, bad, strict=False) if is_bad],
+            seconds=seconds,
+        )
+
+
+def _split(batch: Batch, parts: int) -> Iterator[Batch]:
+    """Cut every part of a batch into `parts` equal pieces."""
+    if parts == 1:
+        yield batch
+        return
+    labelled = _chunks(batch.labelled.views, parts)
+    labels = batch.labelled.labels.chunk(parts)
+    pool = {name: _chunks(u.views, parts) for name, u in batch.unlabelled.items()}
+    positions = {name: u.positions.chunk(parts) for name, u in batch.unlabelled.items()}
+    for i in range(parts):
+        yield Batch(
+            Labelled(labelled[i], labels[i]),
+            {name: Unlabelled(pool[name][i], positions[name][i]) for name in pool},
+        )
+
+
+def _chunks(views: tuple[Tensor, ...], parts: int) -> list[tuple[Tensor, ...]]:
+    return list(zip(*[view.chunk(parts) for view in views], strict=True))

@@ -1,0 +1,236 @@
+"""The training loop, from top to bottom: select → steps → evaluate → save, epoch by epoch."""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anedl.data.augment.batched import BatchedAugment
+from anedl.data.dataset import Dataset
+from anedl.data.resident import ResidentStream
+from anedl.data.settings import get_setting
+from anedl.data.split_file import write_split
+from anedl.engine.audit import selection_audit
+from anedl.engine.checkpoint import Position, load_checkpoint, save_checkpoint, save_model
+from anedl.engine.inference import outputs_of
+from anedl.engine.judge import judge
+from anedl.engine.log import Display, open_sinks
+from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.problem import Problem, load_problem
+from anedl.engine.results import write_results
+from anedl.engine.spec import RunSpec
+from anedl.engine.step import Stepper
+from anedl.errors import AnedlError, ConfigError
+from anedl.files import write_json
+from anedl.methods.base import Method, Source, Stage
+from anedl.methods.catalogue import get_method
+from anedl.networks.encoder import ImageEncoder
+from anedl.views import View
+
+
+class NotFiniteError(AnedlError):
+    """A term of the loss left the finite numbers."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a run happens; none of it changes what is computed on a given machine."""
+
+    device: str = "auto"
+    data_root: Path | None = None
+    resume: bool = False
+    quiet: bool = False
+    wandb: bool = False
+    save_seconds: float = 60.0  # least time between two checkpoints
+
+
+def train(
+    spec: RunSpec,
+    folder: Path,
+    surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
+    dataset: Dataset | None = None,
+    after_save: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train `spec` into `folder` and return its results, as also written to `results.json`.
+
+    `dataset` takes the place of the setting's own files. `after_save` is called with the step
+    of each checkpoint once that is on disk.
+    """
+    _prepare_folder(folder, spec, surroundings.resume)
+    device = choose_device(surroundings.device)
+    problem = load_problem(
+        get_setting(spec.setting), spec.fold, spec.development, spec.pool_limit,
+        surroundings.data_root, dataset,
+    )  # fmt: skip
+    write_json(folder / "config.json", spec.to_json())
+    write_split(problem.split, folder / "split.json")
+
+    precision = Precision(choose_precision(spec.train.precision, device), device)
+    stepper = build_stepper(spec, problem, precision)
+    validation, test = problem.validation(), problem.test()
+    position = load_checkpoint(folder / "state", stepper, spec.digest) or Position(
+        0, None, None, 0.0
+    )
+    display = Display(f"{spec.method} on {spec.setting}, seed {spec.seed}:", spec.train.steps,
+                      surroundings.quiet)  # fmt: skip
+    if position.step:
+        display.say(f"resuming {folder} at step {position.step:,} of {spec.train.steps:,}")
+    sinks = open_sinks(folder, position.step, spec.to_json(), surroundings.wandb)
+
+    def log(step: int, row: dict[str, Any]) -> None:
+        for sink in sinks:
+            sink.write(step, row)
+
+    config = spec.train
+    selected, best = position.selected, position.best
+    started = time.monotonic() - position.seconds
+    last_save = time.monotonic()
+
+    def save(step: int) -> None:
+        nonlocal last_save
+        last_save = time.monotonic()
+        now = Position(step, selected, best, last_save - started)
+        save_checkpoint(folder / "state", stepper, now, spec.digest)
+        if after_save is not None:
+            after_save(step)
+
+    step = position.step
+    while step < config.steps:
+        epoch, row = divmod(step, config.epoch_steps)
+        stage = Stage.PRETRAIN if epoch < config.pretrain_epochs else Stage.SELF_TRAIN
+        wants = stepper.method.wants(stage)
+        notes: dict[str, Any] = {"epoch": epoch, "stage": int(stage)}
+
+        # Select, unless resuming inside an epoch, whose selection came with the checkpoint.
+        if row == 0 and any(want.source is Source.SELECTED for want in wants.values()):
+            selected = select(stepper, step)
+            notes["selection"] = selection_audit(selected, problem)
+
+        # Train for the rest of the epoch.
+        stepper.begin_epoch(stage, epoch, row, selected)
+        images_a_step = config.batch_size * sum(len(w.views) * w.ratio for w in wants.values())
+        while row < config.epoch_steps:
+            # Reseeded at fixed steps: what a method draws must not depend on when a run was cut.
+            torch.manual_seed(_mixed(spec.seed, step))
+            count = min(config.log_every - row % config.log_every, config.epoch_steps - row)
+            interval = stepper.take_many(count)
+            row, step = row + count, step + count
+            if interval.not_finite:
+                raise _not_finite(interval.not_finite, step, folder)
+            rate = images_a_step * count / interval.seconds
+            figures: dict[str, Any] = {"loss": interval.loss, "train": interval.means}
+            figures |= {"learning_rate": interval.learning_rate, "images_per_second": rate}
+            log(step, notes | figures)
+            display.update(step, f"loss {interval.loss:.3f}", rate)
+            notes.pop("selection", None)
+            due = time.monotonic() - last_save >= surroundings.save_seconds
+            if due and row < config.epoch_steps:
+                save(step)
+
+        # Evaluate the averaged model; only the validation error chooses.
+        ended = step == config.steps
+        if ended or (epoch + 1) % config.evaluate_every == 0:
+            figures = {"validation": judge(stepper.average, *validation, precision)}
+            if config.test_while_training:
+                figures["test"] = judge(stepper.average, *test, precision)
+            log(step, {**notes, **figures})
+            error = figures["validation"]["error"]
+            display.update(step, f"loss {interval.loss:.3f}, validation error {error:.1%}", rate)
+            if best is None or error < best["validation_error"]:
+                best = {"epoch": epoch, "validation_error": error}
+                save_model(folder / "best.safetensors", stepper.average, {"epoch": str(epoch)})
+
+        if ended or time.monotonic() - last_save >= surroundings.save_seconds:
+            save(step)
+
+    display.close()
+    for sink in sinks:
+        sink.close()
+    save_model(folder / "model.safetensors", stepper.average, {"epoch": str(config.epochs - 1)})
+    seconds = time.monotonic() - started
+    return write_results(folder, spec, problem, stepper.average, best, selected, precision, seconds)
+
+
+def build_method(spec: RunSpec, problem: Problem, device: torch.device) -> Method:
+    """A fresh method whose initial weights depend on the seed alone."""
+    config = spec.train
+    assert config.backbone is not None
+    assert config.bn_momentum is not None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        setting = problem.setting
+        encoder = ImageEncoder(config.backbone, setting.mean, setting.std, config.bn_momentum)
+        method = get_method(spec.method).method(spec.options, encoder, problem.task)
+    return method.to(device)
+
+
+def build_stepper(spec: RunSpec, problem: Problem, precision: Precision) -> Stepper:
+    """The method, its average and its stream, ready for the first step."""
+    method = build_method(spec, problem, precision.device)
+    average = copy.deepcopy(method).requires_grad_(True)
+    setting = problem.setting
+    augment = BatchedAugment(setting.augmentation, setting.image_size, len(setting.mean))
+    augment.to(precision.device)
+    images = problem.training_images(precision.device)
+    stream = ResidentStream(images, augment, spec.train.batch_size, spec.seed)
+    method.train()
+    return Stepper(method, average, stream, spec.train, precision)
+
+
+def select(stepper: Stepper, step: int) -> Tensor | None:
+    """Ask the averaged model which pool images join self-training; None means all of them."""
+    method = stepper.average
+    images = stepper.stream.images.pool
+    view = method.selection_view
+    if view is not View.PLAIN:
+        stream = stepper.stream
+        images = stream.augment(images, view, stream.seed, step, SELECTION_SLOT)
+    selection = method.select(outputs_of(method, images, stepper.precision))
+    return None if selection is None else selection.positions
+
+
+SELECTION_SLOT = 1000  # beyond the slots of any batch, so that its random numbers are its own
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto" is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device {name!r} is not one that torch knows: take cpu or cuda"
+        ) from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device cuda was asked for, but torch finds no GPU: take --device cpu")
+    return device
+
+
+def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
+    started = (folder / "config.json").exists()
+    if started and not resume:
+        raise ConfigError(
+            f"{folder} already holds a run: continue it with --resume or choose another folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _mixed(seed: int, epoch: int) -> int:
+    return (seed * 1_000_003 + epoch) % 2**63
+
+
+def _not_finite(names: list[str], step: int, folder: Path) -> NotFiniteError:
+    last = folder / "state" / "last.json"
+    where = f"the last good checkpoint is in {folder / 'state'}" if last.exists() else (
+        "no checkpoint had been written yet"
+    )  # fmt: skip
+    return NotFiniteError(
+        f"not finite before step {step}: {', '.join(names)}; {where}. "
+        f"Try a smaller --learning-rate, --clip-norm 1, or --precision fp32."
+    )

@@ -1,0 +1,24 @@
+"""Errors a user can act on: each says what is wrong, where, and what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class AnedlError(Exception):
+    """An error whose message is meant for the person at the keyboard."""
+
+
+class DataError(AnedlError):
+    """A file or a folder of images is not what it should be."""
+
+
+class ConfigError(AnedlError):
+    """A setting, method, option or value is not one we know or can use."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Build the error for a name we do not know, with the nearest ones that we do."""
+    choices = sorted(known)
+    near = get_close_matches(name, choices, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(choices)}"
+    return ConfigError(f"unknown {kind} {name!r}: {hint}")

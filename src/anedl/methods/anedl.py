@@ -1,0 +1,352 @@
+"""ANEDL: adaptive negative evidential deep learning (Yu et al., AAAI 2024).
+
+A softmax head classifies; an evidential head, trained on labels (P-EDL, Eq. 3), on the whole pool
+(N-EDL, Eq. 2) and towards target Dirichlets (Eq. 5), says how much evidence there is. After
+pre-training, the pool images with most evidence for their predicted class join FixMatch
+self-training with debiased pseudo-labels. At inference the sum of the M largest concentrations
+(Eq. 9) tells inliers from outliers.
+
+The defaults are the paper's equations. `RELEASED` holds what the authors' released code does
+differently, option by option.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anedl import losses, scores
+from anedl.dirichlet import fisher_log_determinant
+from anedl.errors import ConfigError
+from anedl.methods.base import (
+    Batch,
+    Losses,
+    Method,
+    MethodConfig,
+    Outputs,
+    Progress,
+    Selection,
+    Source,
+    Stage,
+    Task,
+    Want,
+)
+from anedl.networks.encoder import ImageEncoder
+from anedl.networks.heads import EvidentialHead, SoftmaxHead
+from anedl.options import option
+from anedl.views import View
+
+ViewName = Literal["plain", "flip", "weak", "strong"]
+ScoreName = Literal[
+    "self_training", "top_m_evidence", "total_evidence", "max_alpha", "vacuity",
+    "mutual_information", "differential_entropy", "max_softmax", "energy",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AnedlConfig(MethodConfig):
+    """Every choice in ANEDL; where the paper leaves one open, the help text says whose it is."""
+
+    lambda_p: float = option(0.4, "λ_P of Eq. 8, weight of the labelled evidential loss (released)")
+    lambda_n: float = option(0.8, "λ_N of Eq. 8, weight of the pool's evidential loss (released)")
+    lambda_1: float = option(2.5e-4, "λ_1 of Eq. 2, log-determinant of the pool (released)")
+    lambda_2: float = option(2.5e-4, "λ_2 of Eq. 3, log-determinant of the labelled (released)")
+    variance_weight: float = option(1.0, "weight of the variance in Eq. 3: paper 1, released 1.25")
+    kl_weight: float = option(
+        1.25e-3, "weight of the KL terms in Eq. 8: paper 1; this one is the released ratio"
+    )
+    kl_ramp_epochs: int = option(
+        10, "epochs over which the KL weight rises (released; paper: none)"
+    )
+    kl: Literal["strengthened", "original"] = option("strengthened", "Eq. 5 or Eq. 4")
+    target_evidence: float = option(100.0, "P of Eq. 5")
+    negative: bool = option(True, "negative optimisation: the pool's terms of Eq. 8")
+    adaptive: bool = option(True, "ψ₁ weights and log-determinants in Eq. 2 and 3")
+    hold_weight: bool = option(False, "no gradient through the ψ₁ weights (ours)")
+    detach_negative: bool = option(
+        True, "N-EDL trains the evidential head only, not the trunk (released; paper: not stated)"
+    )
+    detach_pool_kl: bool = option(
+        True, "the same for the pool's KL (paper and release leave it open)"
+    )
+    edl_pool_views: Literal["both", "first"] = option(
+        "both", "pool views that Eq. 2 and 5 see (released: both; paper: not stated)"
+    )
+    label_target: Literal["one-hot", "plus-uniform"] = option(
+        "one-hot", "target of Eq. 3; the release adds 1/K to every class, which looks like a slip"
+    )
+    consistency_weight: float | None = option(
+        None, "λ_CON of Eq. 7; default: 0.03, or 0.015 for CIFAR-10 and ImageNet-30"
+    )
+    consistency_from: Literal["start", "self-training"] = option(
+        "start", "when Eq. 6 sets in (paper: start; released: with self-training)"
+    )
+    consistency_detach: Literal["none", "first", "second"] = option(
+        "none", "which side of Eq. 6 is a constant (paper and release: none)"
+    )
+    labelled_views: tuple[ViewName, ...] = option(
+        ("flip", "weak"), "views of labelled images (released: flip and weak; paper: one)"
+    )
+    pool_views: tuple[ViewName, ...] = option(
+        ("weak", "strong"), "the two views of Eq. 6 (released: weak twice)"
+    )
+    pool_ratio: int = option(2, "pool images a labelled image, also for the selected")
+    fixmatch_weight: float = option(1.0, "weight of FixMatch")
+    fixmatch_threshold: float = option(0.0, "least confidence of a pseudo-label (as OpenMatch: 0)")
+    fixmatch_trains_classifier: bool = option(
+        True, "released: no, its gradient passes a frozen copy of the classifier"
+    )
+    debias: bool = option(True, "DebiasPL in FixMatch")
+    debias_tau: float = option(1.0, "τ of DebiasPL")
+    debias_momentum: float = option(0.999, "momentum of DebiasPL's q̂")
+    selection_score: ScoreName = option("self_training", "what ranks the pool for self-training")
+    selection_share: float | None = option(
+        None, "O as a share of the pool; default: 0.71 × the true inlier share, oracle knowledge"
+    )
+    selection_count: int | None = option(None, "O as a number of images, instead of the share")
+    selection_view: Literal["plain", "flip"] = option(
+        "plain", "view that is ranked (released: flip)"
+    )
+    score: ScoreName = option("top_m_evidence", "inlier score at inference")
+    top_m: int | None = option(None, "M of Eq. 9; default: the setting's")
+    evidence: Literal["softplus", "relu", "exp"] = option("softplus", "evidence activation")
+    head_width: int | None = option(
+        None, "hidden width of the evidential head; default: the trunk's"
+    )
+    head_batchnorm: bool = option(True, "BatchNorm in the evidential head")
+    forward_passes: Literal["two", "one"] = option(
+        "two",
+        "selected images in a pass of their own (released), or with the others (other BN batch)",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.labelled_views or len(self.pool_views) != 2:
+            raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
+        if self.selection_share is not None and not 0 < self.selection_share <= 1:
+            raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
+
+    def resolved(self, task: Task) -> Self:
+        """Take from the task what was not given of M, O and λ_CON."""
+        defaults = {
+            "consistency_weight": task.consistency_weight,
+            "selection_share": task.inlier_share,
+            "top_m": task.top_m,
+        }
+        missing: dict[str, Any] = {
+            key: value for key, value in defaults.items() if getattr(self, key) is None
+        }
+        return replace(self, **missing)
+
+
+RELEASED: dict[str, Any] = {
+    "variance_weight": 1.25,
+    "label_target": "plus-uniform",
+    "consistency_from": "self-training",
+    "pool_views": ("weak", "weak"),
+    "fixmatch_trains_classifier": False,
+    "selection_view": "flip",
+}
+"""What the released code does differently from the paper's equations."""
+
+
+class Anedl(Method):
+    """See the module's docstring."""
+
+    config_type = AnedlConfig
+    config: AnedlConfig
+
+    def __init__(self, config: AnedlConfig, backbone: ImageEncoder, task: Task) -> None:
+        config = config.resolved(task)
+        super().__init__(config, backbone, task)
+        width = backbone.feature_width
+        self.classifier = SoftmaxHead(width, task.classes)
+        self.detector = EvidentialHead(
+            width,
+            task.classes,
+            hidden_width=config.head_width,
+            activation=config.evidence,
+            bn_momentum=backbone.bn_momentum if config.head_batchnorm else None,
+        )
+        self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
+        assert config.top_m is not None
+        self.top_m: int = config.top_m
+
+    def wants(self, stage: Stage) -> dict[str, Want]:
+        """Labelled and pool images; from the second stage on selected ones too."""
+        config = self.config
+        wants = {
+            "labelled": Want(Source.LABELLED, tuple(map(View, config.labelled_views))),
+            "pool": Want(Source.POOL, tuple(map(View, config.pool_views)), config.pool_ratio),
+        }
+        if stage is Stage.SELF_TRAIN:
+            views = (View.WEAK, View.STRONG)
+            wants["selected"] = Want(Source.SELECTED, views, config.pool_ratio)
+        return wants
+
+    def loss(self, batch: Batch, progress: Progress) -> Losses:
+        """The terms of Eq. 7, each already weighted."""
+        first = [*batch.labelled.views, *batch.unlabelled["pool"].views]
+        selected = batch.unlabelled.get("selected")
+        second = list(selected.views) if selected is not None else []
+        if self.config.forward_passes == "one":
+            features = self._encode(first + second)
+        else:
+            features = self._encode(first) + (self._encode(second) if second else [])
+        count = len(batch.labelled.views)
+        labelled, pool, chosen = (
+            features[:count],
+            features[count : count + 2],
+            features[count + 2 :],
+        )
+
+        labels = batch.labelled.labels.repeat(count)
+        logits = self.classifier(torch.cat(labelled))
+        terms = {"ce": losses.cross_entropy(logits, labels).mean()}
+        alpha_labelled, alpha_pool, alpha_pool_head = self._concentrations(labelled, pool)
+        ramp = self._kl_ramp(progress)
+        terms |= self._positive_terms(alpha_labelled, labels, ramp)
+        monitors = {
+            "evidence_labelled": alpha_labelled.detach().sum(-1).mean(),
+            "evidence_pool": alpha_pool.detach().sum(-1).mean(),
+        }
+        if self.config.negative:
+            terms |= self._negative_terms(
+                alpha_pool_head if self.config.detach_negative else alpha_pool,
+                alpha_pool_head if self.config.detach_pool_kl else alpha_pool,
+                ramp,
+            )
+        if progress.stage is Stage.SELF_TRAIN or self.config.consistency_from == "start":
+            terms["consistency"] = self._consistency(alpha_pool)
+        if chosen:
+            terms["fixmatch"], monitors["pseudo_confidence"] = self._fixmatch(*chosen)
+        return Losses(terms, monitors)
+
+    def _encode(self, views: list[Tensor]) -> list[Tensor]:
+        """Features of several views from one forward pass."""
+        features: Tensor = self.backbone(torch.cat(views))
+        return list(torch.split(features, [len(view) for view in views]))
+
+    def _concentrations(
+        self, labelled: list[Tensor], pool: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Alpha of the labelled and of the pool images, and of the pool for the head alone.
+
+        The last has the values of the second, but its gradient stops at the features. Labelled and
+        pool rows pass the head together: with BatchNorm statistics of their own the head could tell
+        them apart by these, and would have learnt nothing that holds at test time.
+        """
+        features = torch.cat(labelled + pool)
+        rows = sum(len(part) for part in labelled)
+        alpha_labelled, alpha_pool = self.detector(features).tensor_split([rows])
+        head_only = alpha_pool
+        if self.config.negative and (self.config.detach_negative or self.config.detach_pool_kl):
+            head_only = self.detector(features.detach())[rows:]
+        return alpha_labelled, alpha_pool, head_only
+
+    def _kl_ramp(self, progress: Progress) -> Tensor:
+        """min(1, (epoch + 1)/ramp) with whole epochs counted from 0, ()."""
+        return ((progress.epoch.floor() + 1) / max(1, self.config.kl_ramp_epochs)).clamp(max=1.0)
+
+    def _positive_terms(self, alpha: Tensor, labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
+        """λ_P (Eq. 3 + weighted KL) on labelled images, in parts."""
+        config = self.config
+        weight = losses.adaptive_weight(
+            alpha, adaptive=config.adaptive, hold_weight=config.hold_weight
+        )
+        target = losses.one_hot(labels, alpha.shape[-1])
+        if config.label_target == "plus-uniform":
+            target = target + 1 / alpha.shape[-1]
+        terms = {
+            "p_error": losses.squared_error(alpha, target, weight),
+            "p_variance": config.variance_weight * losses.variance(alpha, weight),
+        }
+        if config.adaptive:
+            terms["p_logdet"] = -config.lambda_2 * fisher_log_determinant(alpha)
+        if config.kl == "strengthened":
+            divergence = losses.kl_strengthened(alpha, labels, config.target_evidence)
+        else:
+            divergence = losses.kl_original(alpha, labels)
+        terms["p_kl"] = ramp * config.kl_weight * divergence
+        return {name: config.lambda_p * term.mean() for name, term in terms.items()}
+
+    def _negative_terms(self, alpha: Tensor, alpha_kl: Tensor, ramp: Tensor) -> dict[str, Tensor]:
+        """λ_N (Eq. 2 + weighted KL) on pool images, in parts; the two alphas differ in gradient."""
+        config = self.config
+        if config.edl_pool_views == "first":
+            alpha, alpha_kl = alpha.chunk(2)[0], alpha_kl.chunk(2)[0]
+        uniform = torch.full_like(alpha, 1 / alpha.shape[-1])
+        weight = losses.adaptive_weight(
+            alpha, adaptive=config.adaptive, hold_weight=config.hold_weight
+        )
+        terms = {"n_error": losses.squared_error(alpha, uniform, weight)}
+        if config.adaptive:
+            terms["n_logdet"] = -config.lambda_1 * fisher_log_determinant(alpha)
+        # Eq. 4 without a label is Eq. 5 with β = 1: both readings agree on the pool.
+        terms["n_kl"] = ramp * config.kl_weight * losses.kl_strengthened(alpha_kl)
+        return {name: config.lambda_n * term.mean() for name, term in terms.items()}
+
+    def _consistency(self, alpha_pool: Tensor) -> Tensor:
+        """λ_CON × Eq. 6 between the two views; its gradient reaches the trunk."""
+        first, second = alpha_pool.chunk(2)
+        if self.config.consistency_detach == "first":
+            first = first.detach()
+        elif self.config.consistency_detach == "second":
+            second = second.detach()
+        assert self.config.consistency_weight is not None
+        return self.config.consistency_weight * losses.consistency(second, first).mean()
+
+    def _fixmatch(self, weak: Tensor, strong: Tensor) -> tuple[Tensor, Tensor]:
+        """FixMatch on selected images with debiased pseudo-labels; and their mean confidence."""
+        config = self.config
+        weight: Tensor = self.classifier.weight
+        bias: Tensor = self.classifier.bias
+        if not config.fixmatch_trains_classifier:
+            weight, bias = weight.detach(), bias.detach()
+        weak_logits = F.linear(weak.detach(), weight, bias).detach()
+        strong_logits = F.linear(strong, weight, bias)
+        if config.debias:
+            value = losses.debiased_fixmatch(
+                strong_logits, weak_logits, self.prior, config.fixmatch_threshold, config.debias_tau
+            )
+            with torch.no_grad():
+                self.prior.copy_(
+                    losses.update_prior(self.prior, weak_logits, config.debias_momentum)
+                )
+        else:
+            value = losses.fixmatch(strong_logits, weak_logits, config.fixmatch_threshold)
+        return config.fixmatch_weight * value.mean(), scores.max_softmax(weak_logits).mean()
+
+    @property
+    def selection_view(self) -> View:
+        """As configured."""
+        return View(self.config.selection_view)
+
+    def select(self, outputs: Outputs) -> Selection:
+        """The O pool images with the highest selection score."""
+        ranking = self._score(self.config.selection_score, outputs.logits, outputs.alpha)
+        return Selection(highest(ranking, self._selected_count(len(ranking))))
+
+    def _selected_count(self, pool: int) -> int:
+        if self.config.selection_count is not None:
+            return min(self.config.selection_count, pool)
+        assert self.config.selection_share is not None
+        return max(1, round(self.config.selection_share * pool))
+
+    def outputs(self, images: Tensor) -> Outputs:
+        """Features, logits, Dirichlet parameters and the inlier score."""
+        features = self.backbone(images)
+        logits = self.classifier(features)
+        alpha = self.detector(features)
+        return Outputs(features, logits, self._score(self.config.score, logits, alpha), alpha)
+
+    def _score(self, name: str, logits: Tensor, alpha: Tensor | None) -> Tensor:
+        assert alpha is not None
+        return scores.SCORES[name](logits, alpha, self.top_m)
+
+
+def highest(ranking: Tensor, count: int) -> Tensor:
+    """Sorted positions of the `count` highest entries of `ranking` (N,); equal ones by position."""
+    order = torch.sort(ranking, descending=True, stable=True).indices[:count]
+    return order.sort().values

@@ -1,0 +1,160 @@
+"""What a method is: three verbs, and the types that pass between it and the engine.
+
+A method never sees the engine, the data or a pool image's true label: `Unlabelled` has no field
+that could carry one.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from anedl.views import View
+
+
+class Stage(IntEnum):
+    """The two stages of training; a method may treat them alike."""
+
+    PRETRAIN = 1
+    SELF_TRAIN = 2
+
+
+class Source(StrEnum):
+    """Where the images of one part of a batch are drawn from."""
+
+    LABELLED = "labelled"
+    POOL = "pool"
+    SELECTED = "selected"  # those of the pool that `Method.select` named last
+
+
+@dataclass(frozen=True)
+class Want:
+    """One part of a batch that a method asks for: `ratio` × the labelled batch size images."""
+
+    source: Source
+    views: tuple[View, ...]
+    ratio: int = 1
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled images: one (N, C, H, W) uint8 tensor a view, (N,) int64 labels."""
+
+    views: tuple[Tensor, ...]
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """Pool images: one (N, C, H, W) uint8 tensor a view, and (N,) positions in the pool."""
+
+    views: tuple[Tensor, ...]
+    positions: Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Everything one step sees; `unlabelled` is keyed by the names the method gave its wants."""
+
+    labelled: Labelled
+    unlabelled: Mapping[str, Unlabelled]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the run stands. The tensors are 0-dim on the device, so a captured step stays valid.
+
+    `epoch` counts from 0, with fractions inside an epoch; `fraction` is the share of steps done.
+    """
+
+    stage: Stage
+    epoch: Tensor
+    fraction: Tensor
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Named terms, already weighted: the engine sums `terms`; `monitors` are logged only."""
+
+    terms: dict[str, Tensor]
+    monitors: dict[str, Tensor] = field(default_factory=dict)
+
+    def total(self) -> Tensor:
+        """Sum of the weighted terms, (), in float32."""
+        return torch.stack([term.float() for term in self.terms.values()]).sum()
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a trained method says of N images; `score` is higher for inliers, in every method."""
+
+    features: Tensor  # (N, d)
+    logits: Tensor  # (N, K)
+    score: Tensor  # (N,)
+    alpha: Tensor | None = None  # (N, K) Dirichlet parameters, for evidential methods
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The pool images that join self-training, as sorted (n,) int64 positions in the pool."""
+
+    positions: Tensor
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method may know of the problem before it sees an image."""
+
+    classes: int
+    top_m: int  # M of Eq. 9 for this number of classes
+    inlier_share: (
+        float  # share of the pool taken as inliers; oracle knowledge in the paper's settings
+    )
+    consistency_weight: float = 0.03
+    dataset: str = ""
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """Options of a method; each method extends it beside its own code."""
+
+    def resolved(self, task: Task) -> Self:
+        """Fill in what was left open and depends on the task; a method without such keeps this."""
+        return self
+
+
+class Method(nn.Module, ABC):
+    """A training method: what it wants in a batch, its loss, its selection and its outputs."""
+
+    config_type: ClassVar[type[MethodConfig]] = MethodConfig
+
+    def __init__(self, config: Any, backbone: nn.Module, task: Task) -> None:
+        super().__init__()
+        self.config = config
+        self.task = task
+        self.backbone = backbone
+
+    @property
+    def selection_view(self) -> View:
+        """The view of the pool that `select` judges."""
+        return View.PLAIN
+
+    @abstractmethod
+    def wants(self, stage: Stage) -> dict[str, Want]:
+        """Name the parts of a batch; exactly one of them, "labelled", is drawn from the labels."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, progress: Progress) -> Losses:
+        """Compute the named, weighted terms of one step."""
+
+    def select(self, outputs: Outputs) -> Selection | None:
+        """Choose, once an epoch, the pool images that join self-training; None selects all."""
+        return None
+
+    @abstractmethod
+    def outputs(self, images: Tensor) -> Outputs:
+        """Evaluate (N, C, H, W) uint8 images, in evaluation mode and without gradient."""

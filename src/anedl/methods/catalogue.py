@@ -1,0 +1,79 @@
+"""The methods by name: which class, with which options, and what each changes of the engine's."""
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from anedl.errors import ConfigError, unknown_name
+from anedl.methods.anedl import RELEASED, Anedl
+from anedl.methods.base import Method
+from anedl.methods.supervised import Supervised
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A named method: `options` change its config's defaults, `engine` the engine's.
+
+    `by_dataset` holds further options for single data sets.
+    """
+
+    method: type[Method]
+    summary: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+METHODS: Mapping[str, Entry] = MappingProxyType(
+    {
+        "anedl": Entry(
+            Anedl,
+            "adaptive negative evidential deep learning, the paper's equations",
+            engine={"weight_decay": 1e-4},
+        ),
+        "anedl-released": Entry(
+            Anedl,
+            "the same as the authors' released code does it",
+            options=RELEASED,
+            # No warm-up, and a cosine meant for 2^19 steps that is cut at 204,800.
+            engine={"weight_decay": 5e-4, "schedule": "cosine-7/16", "horizon": 2**19},
+        ),
+        "supervised": Entry(Supervised, "cross-entropy on the labelled images alone"),
+    }
+)
+
+
+def get_method(name: str) -> Entry:
+    """The method of that name, or the class that `path/to/file.py:ClassName` names.
+
+    Raises:
+        ConfigError: there is none; for a name the message suggests the nearest.
+    """
+    path, colon, class_name = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _from_file(Path(path), class_name)
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    return METHODS[name]
+
+
+def _from_file(path: Path, class_name: str) -> Entry:
+    """Load a user's method; its file is run, as any Python file one imports."""
+    if not path.is_file():
+        raise ConfigError(f"method {path}:{class_name}: there is no such file")
+    module_name = f"anedl_user_method_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up by name while they are made.
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    method = getattr(module, class_name, None)
+    if not (isinstance(method, type) and issubclass(method, Method)):
+        raise ConfigError(f"method {path}:{class_name}: the file has no such subclass of Method")
+    return Entry(method, (method.__doc__ or "a method from a file").strip().splitlines()[0])

@@ -1,0 +1,25 @@
+"""From bytes to features: normalisation and trunk as one module, so a saved model carries both."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from anedl.networks import Normalise, build_backbone
+
+
+class ImageEncoder(nn.Module):
+    """Pooled features (N, feature_width) of (N, C, H, W) uint8 images."""
+
+    def __init__(
+        self, backbone: str, mean: Sequence[float], std: Sequence[float], bn_momentum: float
+    ) -> None:
+        super().__init__()
+        self.normalise = Normalise(mean, std)
+        self.trunk = build_backbone(backbone, channels=len(mean), bn_momentum=bn_momentum)
+        self.feature_width: int = self.trunk.feature_width
+        self.bn_momentum = bn_momentum
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalise and encode."""
+        features: Tensor = self.trunk(self.normalise(images))
+        return features

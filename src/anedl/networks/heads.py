@@ -1,0 +1,94 @@
+"""What turns features into class scores: a linear softmax head and an evidential head."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anedl.errors import unknown_name
+
+# Evidence is cut at one million: the Dirichlet terms are accurate up to there, e^88 overflows.
+LARGEST_EXPONENT = math.log(1e6)
+
+
+def _exp_evidence(raw: Tensor) -> Tensor:
+    """e^raw, constant (and without gradient) above one million."""
+    return raw.clamp(max=LARGEST_EXPONENT).exp()
+
+
+# Each maps any finite real to evidence: finite and never negative.
+EVIDENCE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "softplus": F.softplus,
+    "exp": _exp_evidence,
+}
+
+
+class SoftmaxHead(nn.Linear):
+    """Logits (N, classes) from features (N, feature_width): Xavier-normal weight, zero bias."""
+
+    def __init__(self, feature_width: int, classes: int) -> None:
+        super().__init__(feature_width, classes)
+        nn.init.xavier_normal_(self.weight)
+        nn.init.zeros_(self.bias)
+
+
+class EvidentialHead(nn.Module):
+    """Dirichlet parameters (N, classes) from features (N, feature_width): alpha = evidence + 1.
+
+    Four layers: three of [Linear, BatchNorm, ReLU], `hidden_width` wide (default: the features'
+    width), then a Linear without bias whose output becomes evidence by `activation` ("relu",
+    "softplus" or "exp"). `bn_momentum` None leaves the BatchNorms out. The last layer and all that
+    follows run in float32 also under autocast: the digamma-type terms made of alpha are not
+    defined well enough in 16 bits.
+    """
+
+    def __init__(
+        self,
+        feature_width: int,
+        classes: int,
+        hidden_width: int | None = None,
+        activation: str = "softplus",
+        bn_momentum: float | None = 0.001,
+    ) -> None:
+        super().__init__()
+        if activation not in EVIDENCE_ACTIVATIONS:
+            raise unknown_name("evidence activation", activation, EVIDENCE_ACTIVATIONS)
+        self.activation = activation
+        hidden_width = hidden_width or feature_width
+        layers: list[nn.Module] = []
+        width_in = feature_width
+        for _ in range(3):
+            # A bias straight before BatchNorm is subtracted again, so it would only cost time.
+            layers.append(nn.Linear(width_in, hidden_width, bias=bn_momentum is None))
+            if bn_momentum is not None:
+                layers.append(nn.BatchNorm1d(hidden_width, momentum=bn_momentum))
+            layers.append(nn.ReLU(inplace=True))
+            width_in = hidden_width
+        self.hidden = nn.Sequential(*layers)
+        self.last = nn.Linear(hidden_width, classes, bias=False)
+
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_normal_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Dirichlet parameters alpha (N, classes), float32, each at least 1."""
+        return self.alpha_from_hidden(self.hidden(features))
+
+    def alpha_from_hidden(self, hidden: Tensor) -> Tensor:
+        """Alpha (N, classes) in float32 from the third layer's output (N, hidden_width)."""
+        device = hidden.device.type
+        if torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                return self._alpha(hidden.float())
+        # Without the context where it is not needed: an exported graph would carry it along.
+        return self._alpha(hidden.float())
+
+    def _alpha(self, hidden: Tensor) -> Tensor:
+        raw = F.linear(hidden, self.last.weight.float())
+        return EVIDENCE_ACTIVATIONS[self.activation](raw) + 1.0

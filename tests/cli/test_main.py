@@ -1,0 +1,58 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from anedl import __version__
+from anedl.cli import COMMANDS, main
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        main(["--help"])
+    assert exit_info.value.code == 0
+    printed = capsys.readouterr().out
+    for name, summary in COMMANDS.items():
+        assert name in printed
+        assert summary in printed
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.strip() == f"anedl {__version__}"
+
+
+def test_no_command_prints_help_and_is_wrong_usage(capsys):
+    assert main([]) == 2
+    assert "commands:" in capsys.readouterr().out
+
+
+def test_an_unknown_command_suggests_the_nearest(capsys):
+    assert main(["dat"]) == 2
+    assert "did you mean data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        main([name, "--help"])
+    assert exit_info.value.code == 0
+    assert f"usage: anedl {name}" in capsys.readouterr().out
+
+
+def test_python_m_anedl_is_the_command():
+    result = subprocess.run(
+        [sys.executable, "-m", "anedl", "settings", "--json"], capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    rows = {row["setting"]: row for row in json.loads(result.stdout)}
+    assert rows["cifar100-55/50"]["pool_inliers"] == 22_000
+    assert rows["cifar100-55/50"]["pool_outliers"] == 22_500
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = f"{sys.executable} -m anedl settings | head -1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert result.stderr == ""
