@@ -1,11 +1,15 @@
 """What the documents show is run, so that it stays true."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 import anedl
+from anedl.cli.methods import options_table
 from anedl.errors import ConfigError
+from anedl.methods.anedl import RELEASED
+from anedl.methods.catalogue import METHODS
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "examples" / "pseudo_label.py"
@@ -29,3 +33,17 @@ def test_a_file_without_the_class_is_refused():
 def test_a_missing_file_is_refused():
     with pytest.raises(ConfigError, match="no such file"):
         anedl.train("digits", method="nowhere.py:Method")
+
+
+def test_the_page_of_options_is_up_to_date():
+    page = (DOCS / "options.md").read_text()
+    assert options_table(METHODS["anedl"]) in page
+    for name, value in RELEASED.items():
+        assert f"| `--{name.replace('_', '-')}` | `{value}` |" in page
+
+
+def test_links_between_documents_lead_somewhere():
+    for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md", DOCS.parent / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -92,3 +92,14 @@ def test_an_exported_head_carries_no_autocast_region() -> None:
 def test_unknown_activation_is_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean softplus"):
         EvidentialHead(8, 3, activation="soft-plus")
+
+
+def test_again_gives_the_same_and_leaves_the_running_statistics():
+    torch.manual_seed(0)
+    head = EvidentialHead(8, 5, bn_momentum=0.5).train()
+    features = torch.randn(16, 8)
+    alpha = head(features)
+    before = {name: buffer.clone() for name, buffer in head.named_buffers()}
+    assert torch.equal(head.again(features), alpha)
+    for name, buffer in head.named_buffers():
+        assert torch.equal(buffer, before[name]), name

@@ -6,6 +6,7 @@ same labels alone; both are tested on held-out images, over five fixed seeds.
 """
 
 import argparse
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -22,10 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train ten small models, print what they reached, and write the report."""
-    import shutil
-
+    from anedl.cli.train import write_if_possible
     from anedl.engine.log import clock
-    from anedl.presets.demo import SEEDS, run_demo
+    from anedl.files import write_json
+    from anedl.presets.demo import SEEDS, demo_table, run_demo
+    from anedl.report.page import write_comparison
 
     if arguments.fresh and (arguments.out / "demo.json").exists():
         shutil.rmtree(arguments.out)
@@ -39,20 +41,16 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {done} of {total} runs done, about {left} left", file=sys.stderr, flush=True)
 
     runs = run_demo(arguments.out, seeds, told)
-    from anedl.files import write_json
-    from anedl.report.summary import demo_summary
-
     write_json(arguments.out / "demo.json", {"seeds": seeds})
+    print(f"\nper cent on held-out images, mean ± deviation over {len(seeds)} seeds")
+    print(demo_table(runs))
     print()
-    print(demo_summary(runs))
-    print()
-    from anedl.cli.train import write_comparison_if_possible
-
-    write_comparison_if_possible(arguments.out, runs)
+    write_if_possible(lambda: write_comparison(arguments.out, runs, TITLE, INTRODUCTION))
     print(f"runs:   {arguments.out} (each folder is a complete run)")
     return 0
 
 
+TITLE = "Digits with strangers in the pool"
 INTRODUCTION = """\
 Handwritten digits, 8×8 pixels: 0–5 known with 3 labels each, 6–9 unknown, a pool of 1,119 images.
   anedl       learns from the 18 labels and the pool; M = 3 of 6 evidences make its inlier score,

@@ -3,11 +3,16 @@
 import argparse
 import textwrap
 from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anedl.methods.catalogue import Entry
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare which method."""
     parser.add_argument("name", nargs="?", help="show this method's options")
+    parser.add_argument("--markdown", action="store_true", help="as a Markdown table")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -21,6 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{name:<{width}}  {entry.summary}")
         return 0
     entry = get_method(arguments.name)
+    if arguments.markdown:
+        print(options_table(entry), end="")
+        return 0
     print(f"{arguments.name}: {entry.summary}\n")
     for a_field in fields(entry.method.config_type):
         value = entry.options.get(a_field.name, field_default(a_field))
@@ -31,3 +39,16 @@ def run(arguments: argparse.Namespace) -> int:
         for name, value in entry.engine.items():
             print(f"{name} = {value}")
     return 0
+
+
+def options_table(entry: "Entry") -> str:
+    """Every option of a method as a Markdown table: flag, default, meaning."""
+    from anedl.options import field_default, field_help
+
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for a_field in fields(entry.method.config_type):
+        value: Any = entry.options.get(a_field.name, field_default(a_field))
+        shown = "from the setting" if value is None else f"`{value}`"
+        flag = "--" + a_field.name.replace("_", "-")
+        lines.append(f"| `{flag}` | {shown} | {field_help(a_field)} |")
+    return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ Options of the engine and of the chosen method follow; `--method NAME --help` sh
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from anedl.cli.options import add_options, given_options
@@ -88,7 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
     print_results(results)
     print(f"run folder: {folder}")
     if not arguments.no_report:
-        write_report_if_possible(folder, arguments.data)
+        from anedl.report.page import write_report
+
+        write_if_possible(lambda: write_report(folder, arguments.data))
     return 0
 
 
@@ -111,12 +114,10 @@ def print_results(results: dict[str, object]) -> None:
         print(line)
 
 
-def write_report_if_possible(folder: Path, data_root: Path | None) -> None:
-    """Write report.html; a run without the drawing packages is still a run."""
-    from anedl.report.page import write_report
-
+def write_if_possible(write: Callable[[], Path]) -> None:
+    """Write a report and say where; a run without the drawing packages is still a run."""
     try:
-        print(f"report: {write_report(folder, data_root)}")
+        print(f"report: {write()}")
     except AnedlError as error:
         print(f"no report: {error}", file=sys.stderr)
 

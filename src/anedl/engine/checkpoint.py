@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class Position:
 
     step: int
     selected: Tensor | None  # pool positions of the current pseudo-inliers
-    best: dict[str, Any] | None  # the best validation so far: {"epoch": …, "error": …}
+    best: dict[str, Any] | None  # the best validation so far: {"epoch": …, "validation_error": …}
     seconds: float  # spent training, over all sittings
 
 
@@ -40,12 +41,10 @@ def save_checkpoint(folder: Path, stepper: Stepper, position: Position, config_h
     temporary.mkdir(parents=True)
     _save_module(temporary / "model.safetensors", stepper.method)
     _save_module(temporary / "average.safetensors", stepper.average)
-    extra = {f"optimiser.{key}": value for key, value in stepper.optimiser.state.items()}
-    extra |= {f"precision.{key}": value for key, value in stepper.precision.state.items()}
+    extra = _state_of(stepper)
     if position.selected is not None:
         extra["selected"] = position.selected
-    save_file({key: value.detach().cpu().contiguous() for key, value in extra.items()},
-              temporary / "optimiser.safetensors")  # fmt: skip
+    _save_tensors(temporary / "optimiser.safetensors", extra)
     write_json(temporary / "position.json", {
         "format": FORMAT, "step": position.step, "best": position.best,
         "seconds": position.seconds, "config_hash": config_hash,
@@ -54,7 +53,7 @@ def save_checkpoint(folder: Path, stepper: Stepper, position: Position, config_h
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
     write_json(folder / "last.json", {"checkpoint": name})
-    for old in folder.glob("step-*"):
+    for old in [*folder.glob("step-*"), *folder.glob(".step-*.tmp")]:
         if old.name != name:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -64,30 +63,39 @@ def load_checkpoint(folder: Path, stepper: Stepper, config_hash: str) -> Positio
     pointer = folder / "last.json"
     if not pointer.exists():
         return None
-    checkpoint = folder / str(json.loads(pointer.read_text())["checkpoint"])
+    checkpoint = folder
     try:
+        checkpoint = folder / str(json.loads(pointer.read_text())["checkpoint"])
         record = json.loads((checkpoint / "position.json").read_text())
+        if record["format"] != FORMAT or record["config_hash"] != config_hash:
+            raise DataError(
+                f"{checkpoint}: this checkpoint belongs to another configuration; resume with the "
+                f"run's own config.json, or choose another run folder"
+            )
         extra = load_file(checkpoint / "optimiser.safetensors")
         model = load_file(checkpoint / "model.safetensors")
         average = load_file(checkpoint / "average.safetensors")
-    except (OSError, ValueError, KeyError) as error:
+        position = Position(
+            record["step"], extra.get("selected"), record["best"], record["seconds"]
+        )
+        saved = [(value, extra[key]) for key, value in _state_of(stepper).items()]
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DataError(
-            f"{checkpoint}: the checkpoint cannot be read ({error}); "
+            f"{checkpoint}: the checkpoint cannot be read ({error!r}); "
             f"remove {folder} to start this run again"
         ) from error
-    if record["format"] != FORMAT or record["config_hash"] != config_hash:
-        raise DataError(
-            f"{checkpoint}: this checkpoint belongs to another configuration; resume with the "
-            f"run's own config.json, or choose another run folder"
-        )
     load_module(stepper.method, model)
     load_module(stepper.average, average)
     with torch.no_grad():
-        for prefix, state in (("optimiser", stepper.optimiser.state),
-                              ("precision", stepper.precision.state)):  # fmt: skip
-            for key, value in state.items():
-                value.copy_(extra[f"{prefix}.{key}"])
-    return Position(record["step"], extra.get("selected"), record["best"], record["seconds"])
+        for into, value in saved:
+            into.copy_(value)
+    return position
+
+
+def _state_of(stepper: Stepper) -> dict[str, Tensor]:
+    """What the optimiser and the loss scale remember, by name: the tensors themselves."""
+    state = {f"optimiser.{key}": value for key, value in stepper.optimiser.state.items()}
+    return state | {f"precision.{key}": value for key, value in stepper.precision.state.items()}
 
 
 def save_model(path: Path, module: torch.nn.Module, metadata: dict[str, str]) -> None:
@@ -98,13 +106,19 @@ def save_model(path: Path, module: torch.nn.Module, metadata: dict[str, str]) ->
 def _save_module(
     path: Path, module: torch.nn.Module, metadata: dict[str, str] | None = None
 ) -> None:
-    tensors = {
+    _save_tensors(path, module.state_dict(), metadata)
+
+
+def _save_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    own = {
         # Parameters are views of one flat buffer; safetensors wants each to own its memory.
         key: value.detach().cpu().contiguous().clone(memory_format=torch.contiguous_format)
-        for key, value in module.state_dict().items()
+        for key, value in tensors.items()
     }
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata)
+        save_file(own, temporary, metadata)
 
 
 def load_module(module: torch.nn.Module, tensors: dict[str, Tensor]) -> None:

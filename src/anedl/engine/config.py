@@ -1,6 +1,7 @@
 """How a run trains: length, batch, optimiser, averages, precision, and what is kept and logged."""
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Literal
 
 from anedl.errors import ConfigError
@@ -62,6 +63,9 @@ class TrainConfig:
                      "log_every"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {getattr(self, name)}")
+        for name in ("horizon", "warmup_steps"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"option {name}: must be 0 or more, got {getattr(self, name)}")
         if not 0 <= self.pretrain_epochs <= self.epochs:
             raise ConfigError(
                 f"option pretrain_epochs: must lie in 0…epochs ({self.epochs}), "
@@ -71,10 +75,11 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise ConfigError(f"option {name}: must lie in 0…1, got {value}")
-        if self.learning_rate <= 0 or self.weight_decay < 0 or self.clip_norm < 0:
-            raise ConfigError(
-                "learning_rate must be positive, weight_decay and clip_norm not negative"
-            )
+        for name in ("learning_rate", "weight_decay", "clip_norm"):
+            value = getattr(self, name)
+            if not 0 <= value < inf or (name == "learning_rate" and value == 0):
+                least = "positive" if name == "learning_rate" else "0 or more"
+                raise ConfigError(f"option {name}: must be {least} and finite, got {value}")
         if self.batch_size % self.accumulate:
             raise ConfigError(
                 f"option accumulate: {self.accumulate} does not divide batch_size {self.batch_size}"

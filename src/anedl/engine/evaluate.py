@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from anedl.data.settings import get_setting
@@ -56,6 +57,11 @@ def load_run(
         )
     chosen = choose_device(device)
     method = build_method(spec, problem, chosen)
-    load_module(method, load_file(path))
+    try:
+        load_module(method, load_file(path))
+    except SafetensorError as error:
+        raise DataError(
+            f"{path}: the model cannot be read ({error}); train the run again"
+        ) from error
     precision = Precision(choose_precision(spec.train.precision, chosen), chosen)
     return spec, problem, method.eval(), precision

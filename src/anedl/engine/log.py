@@ -62,7 +62,9 @@ class TensorBoard:
     def __init__(self, folder: Path, resume_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=resume_step or None)
+        # Hidden from this step on: what was logged at the checkpoint itself stays.
+        purge_step = resume_step + 1 if resume_step else None
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
 
     def write(self, step: int, row: dict[str, Any]) -> None:
         """Write every number of the row, nested ones under their path."""
@@ -105,11 +107,11 @@ def _numbers(row: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
 
 def open_sinks(folder: Path, resume_step: int, config: dict[str, Any], wandb: bool) -> list[Sink]:
     """`metrics.jsonl`, TensorBoard where it is installed, W&B where it was asked for."""
-    sinks: list[Sink] = [JsonLines(folder / "metrics.jsonl", resume_step)]
+    # What was asked for comes first: it may be refused, and then nothing else is open yet.
+    sinks: list[Sink] = [WeightsAndBiases(folder, config)] if wandb else []
+    sinks.append(JsonLines(folder / "metrics.jsonl", resume_step))
     with suppress(ImportError):  # an extra; metrics.jsonl holds the same figures
         sinks.append(TensorBoard(folder / "tensorboard", resume_step))
-    if wandb:
-        sinks.append(WeightsAndBiases(folder, config))
     return sinks
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from anedl.errors import ConfigError
 
 FIRST_LOSS_SCALE = 2.0**16
+SMALLEST_LOSS_SCALE = 1.0  # a gradient that overflows below it does so by itself
 GROWTH_INTERVAL = 2000  # steps without overflow after which the loss scale doubles
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -38,10 +39,11 @@ class Precision:
             self.state["loss_scale"] = torch.tensor(FIRST_LOSS_SCALE, device=device)
             self.state["good_steps"] = torch.zeros((), device=device)
 
-    @property
-    def may_overflow(self) -> bool:
-        """Whether a non-finite gradient is an everyday event that only asks for a smaller scale."""
-        return self.name == "fp16"
+    def may_overflow(self) -> Tensor:
+        """Whether a non-finite gradient is an everyday event that a smaller scale cures, ()."""
+        if not self.state:
+            return torch.zeros((), dtype=torch.bool, device=self.device)
+        return self.state["loss_scale"] >= SMALLEST_LOSS_SCALE
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which losses are computed."""

@@ -65,6 +65,8 @@ def make_spec(
     Defaults come in layers: the engine's, the data set's, the method's, the method's for this data
     set, then `train` and `options`. `fold` None takes the fold that belongs to the seed.
     """
+    if seed < 0:
+        raise ConfigError(f"seed {seed}: a seed is 0 or more")
     a_setting = get_setting(setting)
     entry = get_method(method)
     engine_options = {**train_defaults(a_setting.dataset), **entry.engine, **(train or {})}

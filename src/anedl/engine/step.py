@@ -129,15 +129,13 @@ class Stepper:
             self._names = [*losses.terms, "gradient_norm", *losses.monitors]
             self._sums = torch.zeros(len(self._names), device=terms.device)
             self._bad = torch.zeros(len(losses.terms) + 1, dtype=torch.bool, device=terms.device)
-        self._sums.add_(
-            torch.cat([terms, torch.linalg.vector_norm(self.gradient).view(1), *monitors])
-        )
+        # Of a step that is skipped there is no norm to log, and JSON has no infinity.
+        norm = torch.where(finite_gradient, torch.linalg.vector_norm(self.gradient), 0.0)
+        self._sums.add_(torch.cat([terms, norm.view(1), *monitors]))
         finite = terms.isfinite()
         allowed = finite.all() & finite_gradient
         # With fp16 an overflowing gradient is an everyday event: the step is skipped, no more.
-        gradient_bad = (
-            torch.zeros_like(allowed) if self.precision.may_overflow else ~finite_gradient
-        )
+        gradient_bad = ~finite_gradient & ~self.precision.may_overflow()
         self._bad.logical_or_(torch.cat([~finite, gradient_bad.view(1)]))
         return allowed
 

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from anedl.data.augment.batched import BatchedAugment
-from anedl.data.dataset import Dataset
 from anedl.data.resident import ResidentStream
 from anedl.data.settings import get_setting
-from anedl.data.split_file import write_split
+from anedl.data.split_file import read_split, write_split
 from anedl.engine.audit import selection_audit
 from anedl.engine.checkpoint import Position, load_checkpoint, save_checkpoint, save_model
 from anedl.engine.inference import outputs_of
@@ -23,9 +22,9 @@ from anedl.engine.log import Display, open_sinks
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem, load_problem
 from anedl.engine.results import write_results
-from anedl.engine.spec import RunSpec
+from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
-from anedl.errors import AnedlError, ConfigError
+from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.files import write_json
 from anedl.methods.base import Method, Source, Stage
 from anedl.methods.catalogue import get_method
@@ -53,23 +52,22 @@ def train(
     spec: RunSpec,
     folder: Path,
     surroundings: Surroundings = Surroundings(),  # noqa: B008 - frozen
-    dataset: Dataset | None = None,
+    problem: Problem | None = None,
     after_save: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Train `spec` into `folder` and return its results, as also written to `results.json`.
 
-    `dataset` takes the place of the setting's own files. `after_save` is called with the step
-    of each checkpoint once that is on disk.
+    `problem` takes the place of what the spec's setting would load. `after_save` is called with
+    the step of each checkpoint once that is on disk.
     """
     _prepare_folder(folder, spec, surroundings.resume)
     device = choose_device(surroundings.device)
-    problem = load_problem(
-        get_setting(spec.setting), spec.fold, spec.development, spec.pool_limit,
-        surroundings.data_root, dataset,
-    )  # fmt: skip
-    write_json(folder / "config.json", spec.to_json())
-    write_split(problem.split, folder / "split.json")
-
+    if problem is None:
+        problem = load_problem(
+            get_setting(spec.setting), spec.fold, spec.development, spec.pool_limit,
+            surroundings.data_root,
+        )  # fmt: skip
+    _check_split(folder / "split.json", problem)
     precision = Precision(choose_precision(spec.train.precision, device), device)
     stepper = build_stepper(spec, problem, precision)
     validation, test = problem.validation(), problem.test()
@@ -81,6 +79,9 @@ def train(
     if position.step:
         display.say(f"resuming {folder} at step {position.step:,} of {spec.train.steps:,}")
     sinks = open_sinks(folder, position.step, spec.to_json(), surroundings.wandb)
+    # Written only now: a run that is refused should leave its folder free for another try.
+    write_json(folder / "config.json", spec.to_json())
+    write_split(problem.split, folder / "split.json")
 
     def log(step: int, row: dict[str, Any]) -> None:
         for sink in sinks:
@@ -100,57 +101,61 @@ def train(
             after_save(step)
 
     step = position.step
-    while step < config.steps:
-        epoch, row = divmod(step, config.epoch_steps)
-        stage = Stage.PRETRAIN if epoch < config.pretrain_epochs else Stage.SELF_TRAIN
-        wants = stepper.method.wants(stage)
-        notes: dict[str, Any] = {"epoch": epoch, "stage": int(stage)}
+    try:
+        while step < config.steps:
+            epoch, row = divmod(step, config.epoch_steps)
+            stage = Stage.PRETRAIN if epoch < config.pretrain_epochs else Stage.SELF_TRAIN
+            wants = stepper.method.wants(stage)
+            notes: dict[str, Any] = {"epoch": epoch, "stage": int(stage)}
 
-        # Select, unless resuming inside an epoch, whose selection came with the checkpoint.
-        if row == 0 and any(want.source is Source.SELECTED for want in wants.values()):
-            selected = select(stepper, step)
-            notes["selection"] = selection_audit(selected, problem)
+            # Select, unless resuming inside an epoch, whose selection came with the checkpoint.
+            if row == 0 and any(want.source is Source.SELECTED for want in wants.values()):
+                selected = select(stepper, step)
+                notes["selection"] = selection_audit(selected, problem)
 
-        # Train for the rest of the epoch.
-        stepper.begin_epoch(stage, epoch, row, selected)
-        images_a_step = config.batch_size * sum(len(w.views) * w.ratio for w in wants.values())
-        while row < config.epoch_steps:
-            # Reseeded at fixed steps: what a method draws must not depend on when a run was cut.
-            torch.manual_seed(_mixed(spec.seed, step))
-            count = min(config.log_every - row % config.log_every, config.epoch_steps - row)
-            interval = stepper.take_many(count)
-            row, step = row + count, step + count
-            if interval.not_finite:
-                raise _not_finite(interval.not_finite, step, folder)
-            rate = images_a_step * count / interval.seconds
-            figures: dict[str, Any] = {"loss": interval.loss, "train": interval.means}
-            figures |= {"learning_rate": interval.learning_rate, "images_per_second": rate}
-            log(step, notes | figures)
-            display.update(step, f"loss {interval.loss:.3f}", rate)
-            notes.pop("selection", None)
-            due = time.monotonic() - last_save >= surroundings.save_seconds
-            if due and row < config.epoch_steps:
+            # Train for the rest of the epoch.
+            stepper.begin_epoch(stage, epoch, row, selected)
+            images_a_step = config.batch_size * sum(len(w.views) * w.ratio for w in wants.values())
+            while row < config.epoch_steps:
+                # Reseeded at fixed steps: what a method draws must not depend on any cut.
+                torch.manual_seed(_mixed(spec.seed, step))
+                count = min(config.log_every - row % config.log_every, config.epoch_steps - row)
+                interval = stepper.take_many(count)
+                row, step = row + count, step + count
+                if interval.not_finite:
+                    raise _not_finite(interval.not_finite, step, folder)
+                rate = images_a_step * count / interval.seconds
+                figures: dict[str, Any] = {"loss": interval.loss, "train": interval.means}
+                figures |= {"learning_rate": interval.learning_rate, "images_per_second": rate}
+                log(step, notes | figures)
+                display.update(step, f"loss {interval.loss:.3f}", rate)
+                notes.pop("selection", None)
+                due = time.monotonic() - last_save >= surroundings.save_seconds
+                if due and row < config.epoch_steps:
+                    save(step)
+
+            # Evaluate the averaged model; only the validation error chooses.
+            ended = step == config.steps
+            if ended or (epoch + 1) % config.evaluate_every == 0:
+                figures = {"validation": judge(stepper.average, *validation, precision)}
+                if config.test_while_training:
+                    figures["test"] = judge(stepper.average, *test, precision)
+                log(step, {**notes, **figures})
+                error = figures["validation"]["error"]
+                display.update(
+                    step, f"loss {interval.loss:.3f}, validation error {error:.1%}", rate
+                )
+                if best is None or error < best["validation_error"]:
+                    best = {"epoch": epoch, "validation_error": error}
+                    save_model(folder / "best.safetensors", stepper.average, {"epoch": str(epoch)})
+
+            if ended or time.monotonic() - last_save >= surroundings.save_seconds:
                 save(step)
+    finally:
+        display.close()
+        for sink in sinks:
+            sink.close()
 
-        # Evaluate the averaged model; only the validation error chooses.
-        ended = step == config.steps
-        if ended or (epoch + 1) % config.evaluate_every == 0:
-            figures = {"validation": judge(stepper.average, *validation, precision)}
-            if config.test_while_training:
-                figures["test"] = judge(stepper.average, *test, precision)
-            log(step, {**notes, **figures})
-            error = figures["validation"]["error"]
-            display.update(step, f"loss {interval.loss:.3f}, validation error {error:.1%}", rate)
-            if best is None or error < best["validation_error"]:
-                best = {"epoch": epoch, "validation_error": error}
-                save_model(folder / "best.safetensors", stepper.average, {"epoch": str(epoch)})
-
-        if ended or time.monotonic() - last_save >= surroundings.save_seconds:
-            save(step)
-
-    display.close()
-    for sink in sinks:
-        sink.close()
     save_model(folder / "model.safetensors", stepper.average, {"epoch": str(config.epochs - 1)})
     seconds = time.monotonic() - started
     return write_results(folder, spec, problem, stepper.average, best, selected, precision, seconds)
@@ -213,12 +218,27 @@ def choose_device(name: str) -> torch.device:
 
 
 def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
-    started = (folder / "config.json").exists()
-    if started and not resume:
+    written = folder / "config.json"
+    if written.exists() and not resume:
         raise ConfigError(
             f"{folder} already holds a run: continue it with --resume or choose another folder"
         )
+    # Before anything is written: the folder's own config.json is what could continue it.
+    if written.exists() and read_spec(written).digest != spec.digest:
+        raise ConfigError(
+            f"{written}: the run in this folder has another configuration; "
+            f"continue it with --config {written}, or choose another folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
+
+
+def _check_split(path: Path, problem: Problem) -> None:
+    """A run that goes on must find the images it began with."""
+    if path.exists() and read_split(path) != problem.split:
+        raise DataError(
+            f"{path}: the run began on another split than the data here give; "
+            f"point --data at the files it began with, or choose another folder"
+        )
 
 
 def _mixed(seed: int, epoch: int) -> int:

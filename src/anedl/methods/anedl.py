@@ -126,6 +126,10 @@ class AnedlConfig(MethodConfig):
             raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
+        for name in ("selection_count", "pool_ratio", "head_width", "top_m"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"option {name}: must be at least 1, got {value}")
 
     def resolved(self, task: Task) -> Self:
         """Take from the task what was not given of M, O and λ_CON."""
@@ -137,6 +141,9 @@ class AnedlConfig(MethodConfig):
         missing: dict[str, Any] = {
             key: value for key, value in defaults.items() if getattr(self, key) is None
         }
+        top_m = task.top_m if self.top_m is None else self.top_m
+        if top_m > task.classes:
+            raise ConfigError(f"option top_m: there are {task.classes} classes, got {top_m}")
         return replace(self, **missing)
 
 
@@ -159,7 +166,9 @@ class Anedl(Method):
 
     def __init__(self, config: AnedlConfig, backbone: ImageEncoder, task: Task) -> None:
         config = config.resolved(task)
-        super().__init__(config, backbone, task)
+        assert config.top_m is not None
+        # With the M that was chosen, so that every figure of this run means the same one.
+        super().__init__(config, backbone, replace(task, top_m=config.top_m))
         width = backbone.feature_width
         self.classifier = SoftmaxHead(width, task.classes)
         self.detector = EvidentialHead(
@@ -170,8 +179,6 @@ class Anedl(Method):
             bn_momentum=backbone.bn_momentum if config.head_batchnorm else None,
         )
         self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
-        assert config.top_m is not None
-        self.top_m: int = config.top_m
 
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
@@ -242,7 +249,7 @@ class Anedl(Method):
         alpha_labelled, alpha_pool = self.detector(features).tensor_split([rows])
         head_only = alpha_pool
         if self.config.negative and (self.config.detach_negative or self.config.detach_pool_kl):
-            head_only = self.detector(features.detach())[rows:]
+            head_only = self.detector.again(features.detach())[rows:]
         return alpha_labelled, alpha_pool, head_only
 
     def _kl_ramp(self, progress: Progress) -> Tensor:
@@ -343,7 +350,7 @@ class Anedl(Method):
 
     def _score(self, name: str, logits: Tensor, alpha: Tensor | None) -> Tensor:
         assert alpha is not None
-        return scores.SCORES[name](logits, alpha, self.top_m)
+        return scores.SCORES[name](logits, alpha, self.task.top_m)
 
 
 def highest(ranking: Tensor, count: int) -> Tensor:

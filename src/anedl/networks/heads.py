@@ -80,6 +80,22 @@ class EvidentialHead(nn.Module):
         """Dirichlet parameters alpha (N, classes), float32, each at least 1."""
         return self.alpha_from_hidden(self.hidden(features))
 
+    def again(self, features: Tensor) -> Tensor:
+        """What `forward` gives, without a second count of the batch.
+
+        For a batch that passes the head twice with other gradients: its BatchNorms must not take
+        it into their running statistics twice.
+        """
+        hidden = features
+        for layer in self.hidden:
+            if isinstance(layer, nn.BatchNorm1d) and layer.training:
+                hidden = F.batch_norm(
+                    hidden, None, None, layer.weight, layer.bias, training=True, eps=layer.eps
+                )
+            else:
+                hidden = layer(hidden)
+        return self.alpha_from_hidden(hidden)
+
     def alpha_from_hidden(self, hidden: Tensor) -> Tensor:
         """Alpha (N, classes) in float32 from the third layer's output (N, hidden_width)."""
         device = hidden.device.type

@@ -7,6 +7,7 @@ see the same labelled images under the same augmentation for the same number of 
 Command: `anedl demo` (or `make demo`).
 """
 
+import json
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -44,6 +45,39 @@ def run_demo(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return runs
+
+
+def demo_table(runs: dict[str, list[Path]]) -> str:
+    """Error and AUROC of the methods over the seeds, with paired differences, as text.
+
+    AUROC by each method's own score, and by the largest softmax probability beside it: part of what
+    the pool brings is a better classifier, and that column shows it apart from the evidence.
+    """
+    from anedl.evaluation.summary import format_difference, format_percent, paired_difference
+
+    tests = {
+        method: [json.loads((run / "results.json").read_text())["last"]["test"] for run in folders]
+        for method, folders in runs.items()
+    }
+    columns: dict[str, Callable[[dict[str, Any]], float]] = {
+        "error": lambda test: float(test["error"]),
+        "AUROC": lambda test: float(test["by_score"]["score"]["auroc"]),
+        "AUROC by max softmax": lambda test: float(test["by_score"]["max_softmax"]["auroc"]),
+    }
+    values = {
+        method: [[read(test) for test in of_method] for read in columns.values()]
+        for method, of_method in tests.items()
+    }
+    rows = [["", *columns]]
+    rows += [[method, *map(format_percent, figures)] for method, figures in values.items()]
+    first, second = (values[method] for method in METHODS)
+    differences = [paired_difference(a, b) for a, b in zip(first, second, strict=True)]
+    rows.append(["difference, 95 % interval", *map(format_difference, differences)])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 def _train_one(folder: Path, method: str, seed: int) -> dict[str, Any] | None:

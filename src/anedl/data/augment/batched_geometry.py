@@ -84,9 +84,9 @@ def affine_bilinear(images: Tensor, transforms: Tensor) -> Tensor:
         padded[:, :, start : start + reach].gather(2, source).view(images.shape)
         for start in (0, 1, stride, stride + 1)
     )
-    upper = upper_left + (upper_right - upper_left) * right_weight
-    lower = lower_left + (lower_right - lower_left) * right_weight
-    value = upper + (lower - upper) * lower_weight
+    upper = ((upper_right - upper_left) * right_weight).add_(upper_left)
+    lower = ((lower_right - lower_left) * right_weight).add_(lower_left)
+    value = lower.sub_(upper).mul_(lower_weight).add_(upper)
     return value.to(torch.uint8) * inside[:, None]
 
 

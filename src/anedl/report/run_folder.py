@@ -1,0 +1,163 @@
+"""Reading a finished run back from its folder, with everything a report says about it."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from anedl import scores
+from anedl.data.dataset import IntArray
+from anedl.data.protocol import Split
+from anedl.data.split_file import read_split
+from anedl.engine.log import read_rows
+from anedl.errors import AnedlError
+from anedl.evaluation.metrics import OUTLIER
+
+Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float64]
+
+SCORE_LABELS = {
+    "total_evidence": "total evidence",
+    "max_alpha": "largest concentration",
+    "self_training": "evidence of the predicted class",
+    "vacuity": "negative vacuity",
+    "mutual_information": "negative mutual information",
+    "differential_entropy": "negative differential entropy",
+    "max_softmax": "max softmax",
+    "energy": "energy",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: what it was asked, what it logged, and what its last model says."""
+
+    folder: Path
+    config: dict[str, Any]
+    split: Split
+    rows: list[dict[str, Any]]  # metrics.jsonl
+    results: dict[str, Any]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the known classes, in the model's order."""
+        return self.split.known_names
+
+    @cached_property
+    def test(self) -> dict[str, Array]:
+        """Outputs on the test images: features, logits, score, targets, and alpha where it is."""
+        return _tensors(self.folder / "outputs" / "test-last.safetensors")
+
+    @cached_property
+    def pool(self) -> dict[str, Array]:
+        """What the last model says of each pool image, in the order of the split's pool."""
+        return _tensors(self.folder / "outputs" / "pool-last.safetensors")
+
+    @property
+    def test_targets(self) -> IntArray:
+        """(N,) known classes of the test images, −1 for outliers."""
+        return self.test["targets"]
+
+    @property
+    def has_outliers(self) -> bool:
+        """Whether the test images hold both inliers and outliers, as every ROC curve needs."""
+        outlier = self.test_targets == OUTLIER
+        return bool(outlier.any() and not outlier.all())
+
+    @cached_property
+    def softmax_is_own_score(self) -> bool:
+        """Whether the method's own score is the largest softmax probability itself."""
+        return np.array_equal(self.test["score"], _max_softmax(self.test["logits"]))
+
+    @cached_property
+    def top_m(self) -> int | None:
+        """M of Eq. 9, found as the M whose sums are the saved scores; None for other scores."""
+        if "alpha" not in self.test:
+            return None
+        sums = np.cumsum(-np.sort(-self.test["alpha"].astype(np.float64), axis=1), axis=1)
+        fits = np.isclose(sums, self.test["score"][:, None], rtol=1e-5).all(axis=0)
+        return int(fits.argmax()) + 1 if fits.any() else None
+
+    @property
+    def own_score_label(self) -> str:
+        """The name of the method's own score, for legends."""
+        if self.softmax_is_own_score:
+            return SCORE_LABELS["max_softmax"]
+        name = self.config["options"].get("score")
+        if name == "top_m_evidence" and self.top_m is not None:
+            return f"top-{self.top_m} evidence (Eq.\N{NO-BREAK SPACE}9)"
+        return SCORE_LABELS.get(name, f"score of {self.config['method']}")
+
+    def test_scores(self) -> dict[str, FloatArray]:
+        """(N,) scores of the test images by label: the method's own first, then max softmax."""
+        named = {self.own_score_label: self.test["score"]}
+        named.setdefault(SCORE_LABELS["max_softmax"], _max_softmax(self.test["logits"]))
+        return {label: values.astype(np.float64) for label, values in named.items()}
+
+    def thresholds(self) -> dict[str, float]:
+        """The thresholds that accept 95 % of the validation inliers, labelled as the scores."""
+        stated = self.results["last"]["thresholds"]
+        named = {self.own_score_label: stated["score"]}
+        named.setdefault(SCORE_LABELS["max_softmax"], stated["max_softmax"])
+        return named
+
+    @property
+    def self_training_from(self) -> int | None:
+        """Epochs before self-training, where the method has one; None where nothing changes.
+
+        A method that treats both stages alike neither selects nor gains a term of its loss.
+        """
+        terms: dict[int, set[str]] = {1: set(), 2: set()}
+        for row in self.rows:
+            if "train" in row:
+                terms[row["stage"]] |= row["train"].keys() | row.keys() & {"selection"}
+        changes = bool(terms[2]) and (not terms[1] or terms[1] != terms[2])
+        return int(self.config["train"]["pretrain_epochs"]) if changes else None
+
+
+def read_run(folder: Path) -> Run:
+    """Read a finished run.
+
+    Raises:
+        AnedlError: there is no run, or it has not ended.
+    """
+    config_path, results_path = folder / "config.json", folder / "results.json"
+    if not config_path.is_file():
+        raise AnedlError(f"{folder}: there is no run here (no config.json); name a run's folder")
+    if not results_path.is_file():
+        raise AnedlError(
+            f"{folder}: the run has not ended (no results.json); continue it with "
+            f"`anedl train --config {config_path} --resume`"
+        )
+    try:
+        config = json.loads(config_path.read_text(encoding="utf-8"))
+        results = json.loads(results_path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AnedlError(f"{folder}: config.json or results.json is damaged ({error})") from error
+    metrics_path = folder / "metrics.jsonl"
+    rows = read_rows(metrics_path) if metrics_path.is_file() else []
+    return Run(folder, config, read_split(folder / "split.json"), rows, results)
+
+
+def _tensors(path: Path) -> dict[str, Array]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        loaded: dict[str, Array] = load_file(path)
+    except FileNotFoundError as error:
+        raise AnedlError(f"{path}: the run's outputs are missing; evaluate it again") from error
+    except SafetensorError as error:
+        raise AnedlError(f"{path}: the run's outputs are damaged ({error})") from error
+    return loaded
+
+
+def _max_softmax(logits: Array) -> Array:
+    # The engine's own function: ties in float32 then fall as they did in results.json.
+    values: Array = scores.max_softmax(torch.from_numpy(logits)).numpy()
+    return values

@@ -1,0 +1,86 @@
+"""Arithmetic by name, and the loss scale of fp16."""
+
+import pytest
+import torch
+
+from anedl.engine.precision import (
+    FIRST_LOSS_SCALE,
+    GROWTH_INTERVAL,
+    Precision,
+    choose_precision,
+)
+from anedl.errors import ConfigError
+
+CPU = torch.device("cpu")
+YES, NO = torch.tensor(True), torch.tensor(False)
+
+
+def test_a_cpu_computes_in_fp32_unless_told_otherwise():
+    assert choose_precision("auto", CPU) == "fp32"
+    assert choose_precision("bf16", CPU) == "bf16"
+    with pytest.raises(ConfigError, match="fp16 needs a GPU"):
+        choose_precision("fp16", CPU)
+
+
+@pytest.mark.parametrize(("capability", "chosen"), [((7, 5), "fp16"), ((8, 0), "bf16")])
+def test_a_gpu_computes_in_the_16_bits_it_is_fast_in(monkeypatch, capability, chosen):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert choose_precision("auto", torch.device("cuda")) == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
+)
+def test_autocast_uses_that_type(name, dtype):
+    with Precision(name, CPU).autocast():
+        assert (torch.ones(2, 3) @ torch.ones(3, 2)).dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_without_fp16_there_is_no_scale_and_no_state(name):
+    precision = Precision(name, CPU)
+    gradient = torch.tensor([1.0, torch.inf])
+    assert precision.scaled(torch.tensor(2.0)) == 2
+    precision.unscale(gradient, NO)
+    assert gradient.tolist() == [1.0, torch.inf]
+    assert precision.state == {}
+    assert not precision.may_overflow()
+
+
+def test_scaling_and_unscaling_cancel():
+    precision = Precision("fp16", CPU)
+    weight = torch.tensor([0.5, -2.0], requires_grad=True)
+    loss = precision.scaled((weight**2).sum())
+    (gradient,) = torch.autograd.grad(loss, weight)
+    assert gradient.tolist() == [FIRST_LOSS_SCALE, -4 * FIRST_LOSS_SCALE]
+    precision.unscale(gradient, YES)
+    assert gradient.tolist() == [1.0, -4.0]
+    assert precision.state["loss_scale"] == FIRST_LOSS_SCALE
+
+
+def test_the_scale_halves_on_overflow_and_doubles_after_a_long_good_time():
+    precision = Precision("fp16", CPU)
+    scale, good = precision.state["loss_scale"], precision.state["good_steps"]
+    gradient = torch.ones(1)
+    for _ in range(GROWTH_INTERVAL - 1):
+        precision.unscale(gradient, YES)
+    assert scale == FIRST_LOSS_SCALE
+    precision.unscale(gradient, NO)  # one step short of growing: the count starts again
+    assert scale == FIRST_LOSS_SCALE / 2
+    assert good == 0
+    for _ in range(GROWTH_INTERVAL):
+        assert scale == FIRST_LOSS_SCALE / 2
+        precision.unscale(gradient, YES)
+    assert scale == FIRST_LOSS_SCALE
+    assert good == 0
+
+
+def test_overflow_is_excused_only_while_a_smaller_scale_can_help():
+    """A gradient that is never finite must end a run, not idle through it."""
+    precision = Precision("fp16", CPU)
+    excused = 0
+    while precision.may_overflow():
+        excused += 1
+        precision.unscale(torch.full((1,), torch.inf), NO)
+        assert excused < 100
+    assert excused == 17  # 2^16 down to 2^0

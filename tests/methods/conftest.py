@@ -1,0 +1,12 @@
+"""One thread, so that these small networks are neither slowed nor shaken by others."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,121 @@
+"""The methods by name, and methods from a user's file."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from anedl.engine.config import TrainConfig
+from anedl.errors import ConfigError
+from anedl.methods.base import Method, MethodConfig, Outputs, Source, Stage, Task
+from anedl.methods.catalogue import METHODS, get_method
+from anedl.networks.encoder import ImageEncoder
+from anedl.options import from_json, option_types
+
+TASK = Task(classes=4, top_m=2, inlier_share=0.5)
+EACH = pytest.mark.parametrize("name", METHODS)
+
+USERS_FILE = '''
+from dataclasses import dataclass
+from anedl.methods.base import MethodConfig
+from anedl.methods.supervised import Supervised
+
+@dataclass(frozen=True)
+class MineConfig(MethodConfig):
+    """Mine."""
+
+    strength: float = 0.5
+
+class Mine(Supervised):
+    """My own method.
+
+    Second paragraph.
+    """
+
+    config_type = MineConfig
+
+number = 3
+'''
+
+
+def build(name: str) -> Method:
+    entry = get_method(name)
+    torch.manual_seed(0)
+    encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
+    config = from_json(entry.method.config_type, dict(entry.options)).resolved(TASK)
+    return entry.method(config, encoder, TASK)
+
+
+@EACH
+def test_an_entry_names_options_that_exist(name):
+    entry = get_method(name)
+    assert issubclass(entry.method.config_type, MethodConfig)
+    assert set(entry.options) <= set(option_types(entry.method.config_type))
+    assert set(entry.engine) <= set(option_types(TrainConfig))
+    assert entry.summary
+    for options in entry.by_dataset.values():
+        assert set(options) <= set(option_types(entry.method.config_type))
+    # One namespace on the command line: an option must not mean two things.
+    assert not set(option_types(entry.method.config_type)) & set(option_types(TrainConfig))
+
+
+@EACH
+@pytest.mark.parametrize("stage", list(Stage))
+def test_a_method_wants_one_labelled_part_by_that_name(name, stage):
+    wants = build(name).wants(stage)
+    labelled = [key for key, want in wants.items() if want.source is Source.LABELLED]
+    assert labelled == ["labelled"]
+    assert all(want.views and want.ratio >= 1 for want in wants.values())
+    if stage is Stage.PRETRAIN:
+        assert all(want.source is not Source.SELECTED for want in wants.values())
+
+
+@EACH
+def test_outputs_hold_one_row_an_image(name):
+    method = build(name).eval()
+    pixels = torch.randint(0, 256, (3, 1, 8, 8), dtype=torch.uint8)
+    with torch.no_grad():
+        outputs = method.outputs(pixels)
+    assert isinstance(outputs, Outputs)
+    assert outputs.logits.shape == (3, 4)
+    assert outputs.score.shape == (3,)
+    assert outputs.features.shape[0] == 3
+    assert outputs.alpha is None or (outputs.alpha >= 1).all()
+
+
+def test_the_paper_and_the_release_differ_in_the_engine_too():
+    paper, released = METHODS["anedl"], METHODS["anedl-released"]
+    assert paper.method is released.method
+    assert paper.engine["weight_decay"] == 1e-4
+    assert dict(released.engine) == {
+        "weight_decay": 5e-4, "schedule": "cosine-7/16", "horizon": 2**19,
+    }  # fmt: skip
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean anedl"):
+        get_method("anedel")
+
+
+def test_a_method_from_a_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(USERS_FILE)
+    entry = get_method(f"{path}:Mine")
+    assert entry.method.__name__ == "Mine"
+    assert entry.summary == "My own method."
+    assert [f.name for f in fields(entry.method.config_type)] == ["strength"]
+
+
+@pytest.mark.parametrize("name", ["Other", "number", "MineConfig", ""])
+def test_a_file_without_that_method_is_told(tmp_path, name):
+    path = tmp_path / "mine.py"
+    path.write_text(USERS_FILE)
+    with pytest.raises(ConfigError, match="no such subclass"):
+        get_method(f"{path}:{name}")
+    with pytest.raises(ConfigError, match="no such file"):
+        get_method(f"{tmp_path / 'yours.py'}:Mine")
+
+
+def test_the_methods_cannot_be_changed_by_accident():
+    with pytest.raises(TypeError):
+        METHODS["mine"] = METHODS["anedl"]

@@ -1,0 +1,96 @@
+import re
+
+import numpy as np
+import pytest
+
+from anedl.errors import AnedlError
+from anedl.report import write_comparison
+from anedl.report.comparison import (
+    MEASURES,
+    difference_table,
+    mean_table,
+    read_methods,
+    seeds_figure,
+)
+
+
+@pytest.fixture
+def two_methods(make_run):
+    ours = {"error": (0.05, 0.07, 0.09), "score": (0.90, 0.92, 0.94), "max_softmax": (0.8,) * 3}
+    base = {"error": (0.10, 0.10, 0.16), "score": (0.80, 0.81, 0.88), "max_softmax": (0.7,) * 3}
+    return {
+        name: [
+            make_run(
+                f"{name}-{seed}", method, seed, error=figures["error"][seed],
+                areas={key: figures[key][seed] for key in ("score", "max_softmax")},
+            )
+            for seed in (2, 0, 1)
+        ]
+        for name, method, figures in (("ours", "anedl", ours), ("base & co", "supervised", base))
+    }  # fmt: skip
+
+
+def test_means_are_those_by_hand(two_methods):
+    methods = read_methods(two_methods)
+    # 5, 7, 9: mean 7, deviations −2, 0, 2, so √(8/2) = 2. 10, 10, 16: mean 12, √(24/2) = 3.46.
+    assert mean_table(methods) == [
+        ("ours", ["7.0 ± 2.0", "92.0 ± 2.0", "80.0 ± 0.0"]),
+        ("base & co", ["12.0 ± 3.5", "83.0 ± 4.4", "70.0 ± 0.0"]),
+    ]
+
+
+def test_differences_are_paired_by_seed(two_methods):
+    ((name, cells),) = difference_table(read_methods(two_methods))
+    # Areas +10, +11, +6: mean 9, deviation √7; Student's t for 2 degrees of freedom is 4.3027.
+    reach = 4.3027 * np.sqrt(7 / 3)
+    assert name == "base & co"
+    assert cells[0].startswith("-5.0 [")
+    assert cells[1] == f"+9.0 [{9 - reach:+.1f}, {9 + reach:+.1f}]"
+    assert cells[2] == "+10.0 [+10.0, +10.0]"
+
+
+def test_dots_are_joined_seed_by_seed(two_methods):
+    figure = seeds_figure(read_methods(two_methods))
+    assert [axes.get_title() for axes in figure.axes] == [f"{name} (%)" for name in MEASURES]
+    joined = [list(one.get_ydata()) for one in figure.axes[0].get_lines()]
+    np.testing.assert_allclose(joined, [[5, 10], [7, 10], [9, 16]])
+    (bars,) = figure.axes[0].collections
+    np.testing.assert_allclose([bar[0][1] for bar in bars.get_segments()], [7, 12])
+
+
+def test_the_page_compares_and_then_shows_one_run(two_methods, tmp_path, blank_pictures):
+    path = write_comparison(tmp_path / "demo", two_methods, "A <title>", "First.\n\nSecond & last.")
+    source = path.read_text(encoding="utf-8")
+    assert path == tmp_path / "demo" / "report.html"
+    assert "A &lt;title&gt;" in source
+    assert ">First.</p>" in source
+    assert ">Second &amp; last.</p>" in source
+    for cell in ("7.0 ± 2.0", "12.0 ± 3.5", "92.0 ± 2.0", "base &amp; co"):
+        assert cell in source
+    assert "One run: ours, seed 0" in source
+    assert len(re.findall(r"<img ", source)) == 1 + 9
+    # The one run's headline is that of seed 0.
+    assert "<b>5.0 %</b>" in source
+
+
+def test_one_seed_has_neither_deviation_nor_interval(make_run, tmp_path):
+    runs = {
+        "ours": [make_run("a", error=0.1)],
+        "base": [make_run("b", method="supervised", error=0.3)],
+    }
+    methods = read_methods(runs)
+    assert mean_table(methods)[0][1][0] == "10.0"
+    assert difference_table(methods)[0][1][0] == "-20.0"
+
+
+def test_runs_that_cannot_be_paired_are_refused(make_run):
+    zero, one = make_run("zero", seed=0), make_run("one", seed=1)
+    other_split = make_run("other", seed=0, fold=3)
+    with pytest.raises(AnedlError, match="same seeds for all"):
+        read_methods({"a": [zero], "b": [one]})
+    with pytest.raises(AnedlError, match="share a seed but not a split"):
+        read_methods({"a": [zero], "b": [other_split]})
+    with pytest.raises(AnedlError, match="occurs twice"):
+        read_methods({"a": [zero, zero]})
+    with pytest.raises(AnedlError, match="at least one run"):
+        read_methods({"a": []})
