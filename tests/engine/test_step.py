@@ -23,7 +23,7 @@ def state_of(stepper) -> dict[str, torch.Tensor]:
 
 def add_term(stepper, name, value_at):
     """Let the method's loss have one more term, `value_at(step)`, with a gradient of zero."""
-    original = stepper.method.loss
+    original = stepper.compute_loss
 
     def loss(batch, progress):
         found = original(batch, progress)
@@ -31,7 +31,7 @@ def add_term(stepper, name, value_at):
         silent = 0 * next(stepper.method.parameters()).sum()
         return Losses({**found.terms, name: silent + value_at(step)}, found.monitors)
 
-    stepper.method.loss = loss
+    stepper.compute_loss = loss
 
 
 def start(stepper, stage=Stage.PRETRAIN, epoch=0, row=0):
@@ -155,7 +155,7 @@ def test_a_bad_step_is_noticed_at_the_end_of_its_interval(tiny_spec, tiny_steppe
 
 def test_a_gradient_that_is_not_finite_is_named_too(tiny_spec, tiny_stepper):
     stepper = tiny_stepper(tiny_spec())
-    original = stepper.method.loss
+    original = stepper.compute_loss
 
     def loss(batch, progress):
         found = original(batch, progress)
@@ -163,7 +163,7 @@ def test_a_gradient_that_is_not_finite_is_named_too(tiny_spec, tiny_stepper):
         # √0 is finite, its slope is not.
         return Losses({**found.terms, "root": (weight - weight.detach()).abs().sum().sqrt()}, {})
 
-    stepper.method.loss = loss
+    stepper.compute_loss = loss
     before = stepper.flat.values.clone()
     start(stepper)
     found = stepper.take_many(1)

@@ -301,7 +301,9 @@ def test_bf16_and_accumulation_train_to_the_end(tiny_spec, tiny_run, tmp_path):
 
 
 def test_a_run_does_not_go_on_with_other_images(tmp_path):
-    spec = make_spec("digits", "supervised", train={"epochs": 1, "epoch_steps": 2})
+    spec = make_spec(
+        "digits", "supervised", train={"epochs": 1, "epoch_steps": 2, "pretrain_epochs": 1}
+    )
     train(spec, tmp_path, Surroundings(quiet=True))
     problem = load_problem(get_setting("digits"), spec.fold)
     other = replace(problem, split=replace(problem.split, pool=problem.split.pool[1:]))

@@ -47,6 +47,9 @@ class TrainConfig:
         "auto",
         "arithmetic of the trunk; auto: bf16 on a GPU that has it, fp16 on others, fp32 on a CPU",
     )
+    execution: Literal["auto", "eager", "compiled", "captured"] = option(
+        "auto", "how steps run; auto: compiled and captured in a CUDA graph on a GPU, else eager"
+    )
     accumulate: int = option(
         1,
         "split a batch into this many parts, for less memory; BatchNorm then sees smaller batches",

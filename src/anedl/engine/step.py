@@ -6,7 +6,7 @@ the device and read once every log interval.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from anedl.data.resident import ResidentStream
 from anedl.engine.config import TrainConfig
+from anedl.engine.execution import Eager, Execution
 from anedl.engine.flat import FlatParameters
 from anedl.engine.optimiser import Optimiser, clip_norm
 from anedl.engine.precision import Precision
@@ -42,6 +43,7 @@ class Stepper:
         stream: ResidentStream,
         config: TrainConfig,
         precision: Precision,
+        execution: Execution | None = None,
     ) -> None:
         self.method = method
         self.average = average
@@ -60,11 +62,18 @@ class Stepper:
         self._names: list[str] = []  # of the sums: the terms, the gradient, then the monitors
         self._sums = torch.zeros(0, device=device)
         self._bad = torch.zeros(0, dtype=torch.bool, device=device)
+        # The three parts of a step that an execution mode may replace by compiled ones.
+        self.draw_batch: Callable[[Tensor, Tensor], Batch] = stream.batch
+        self.compute_loss: Callable[[Batch, Progress], Losses] = method.loss
+        self.apply_update: Callable[[Tensor, Tensor], None] = self._update
+        self.execution = execution or Eager()
+        self.execution.prepare(self)
 
     def begin_epoch(self, stage: Stage, epoch: int, row: int, selected: Tensor | None) -> None:
         """Draw the epoch's images; its next step is step `row` of the epoch."""
         if stage != self.stage:
             self._names = []
+            self.execution.forget()
         self.stage = stage
         steps = self.config.epoch_steps
         self.stream.begin_epoch(self.method.wants(stage), epoch, steps, selected)
@@ -72,25 +81,20 @@ class Stepper:
         self.step.fill_(epoch * steps + row)
 
     def take(self) -> None:
-        """Take one step."""
+        """Take one step, in the order of this function."""
         config = self.config
-        batch = self.stream.batch(self.row, self.step)
+        batch = self.draw_batch(self.row, self.step)
         progress = Progress(
             self.stage,
             epoch=self.step.float() / config.epoch_steps,
             fraction=self.step.float() / config.steps,
         )
         losses = self._backward(batch, progress)
-        finite_gradient = self.gradient.isfinite().all()
-        self.precision.unscale(self.gradient, finite_gradient)
-        allowed = self._record(losses, finite_gradient)
-        if config.clip_norm:
-            clip_norm(self.gradient, config.clip_norm)
-        self.rate.copy_(learning_rate(config, self.step))
-        self.optimiser.update(self.gradient, self.rate, allowed)
-        self._average(allowed)
-        self.step.add_(1)
-        self.row.add_(1)
+        if not self._names:
+            self._name_sums(losses)
+        terms = torch.stack([value.detach().float() for value in losses.terms.values()])
+        monitors = [value.detach().float() for value in losses.monitors.values()]
+        self.apply_update(terms, torch.stack(monitors) if monitors else terms[:0])
 
     def _backward(self, batch: Batch, progress: Progress) -> Losses:
         """Fill `gradient` with the gradient of the summed terms; returns the terms' values."""
@@ -111,7 +115,7 @@ class Stepper:
 
     def _gradient_of(self, batch: Batch, progress: Progress) -> Losses:
         with self.precision.autocast():
-            losses = self.method.loss(batch, progress)
+            losses = self.compute_loss(batch, progress)
         total = self.precision.scaled(losses.total())
         # A head may be idle in a stage: its parameters then have a gradient of zero.
         gradients = torch.autograd.grad(
@@ -120,26 +124,39 @@ class Stepper:
         self.flat.gather(gradients, self.gradient)
         return losses
 
+    def _name_sums(self, losses: Losses) -> None:
+        """Make room for the sums of a stage, once its first step has told what there is to sum."""
+        self._names = [*losses.terms, "gradient_norm", *losses.monitors]
+        device = self.gradient.device
+        self._sums = torch.zeros(len(self._names), device=device)
+        self._bad = torch.zeros(len(losses.terms) + 1, dtype=torch.bool, device=device)
+
     @torch.no_grad()
-    def _record(self, losses: Losses, finite_gradient: Tensor) -> Tensor:
+    def _update(self, terms: Tensor, monitors: Tensor) -> None:
+        """Step along `gradient`, unless it or one of the `terms` (T,) is not finite; and record."""
+        config = self.config
+        finite_gradient = self.gradient.isfinite().all()
+        self.precision.unscale(self.gradient, finite_gradient)
+        allowed = self._record(terms, monitors, finite_gradient)
+        if config.clip_norm:
+            clip_norm(self.gradient, config.clip_norm)
+        self.rate.copy_(learning_rate(config, self.step))
+        self.optimiser.update(self.gradient, self.rate, allowed)
+        self._average(allowed)
+        self.step.add_(1)
+        self.row.add_(1)
+
+    def _record(self, terms: Tensor, monitors: Tensor, finite_gradient: Tensor) -> Tensor:
         """Add to the sums that are read at the next interval; returns whether all is finite, ()."""
-        terms = torch.stack([value.detach().float() for value in losses.terms.values()])
-        monitors = [value.detach().float().view(1) for value in losses.monitors.values()]
-        if not self._names:
-            self._names = [*losses.terms, "gradient_norm", *losses.monitors]
-            self._sums = torch.zeros(len(self._names), device=terms.device)
-            self._bad = torch.zeros(len(losses.terms) + 1, dtype=torch.bool, device=terms.device)
         # Of a step that is skipped there is no norm to log, and JSON has no infinity.
         norm = torch.where(finite_gradient, torch.linalg.vector_norm(self.gradient), 0.0)
-        self._sums.add_(torch.cat([terms, norm.view(1), *monitors]))
+        self._sums.add_(torch.cat([terms, norm.view(1), monitors]))
         finite = terms.isfinite()
-        allowed = finite.all() & finite_gradient
         # With fp16 an overflowing gradient is an everyday event: the step is skipped, no more.
         gradient_bad = ~finite_gradient & ~self.precision.may_overflow()
         self._bad.logical_or_(torch.cat([~finite, gradient_bad.view(1)]))
-        return allowed
+        return finite.all() & finite_gradient
 
-    @torch.no_grad()
     def _average(self, allowed: Tensor) -> None:
         """Move the averaged weights towards the current ones; running statistics are copied."""
         decay = self.config.ema_decay
@@ -154,7 +171,7 @@ class Stepper:
         """Take `count` steps, then wait for the device and read what they summed up."""
         began = time.monotonic()
         for _ in range(count):
-            self.take()
+            self.execution.take(self)
         sums, bad = self._sums.tolist(), self._bad.tolist()
         seconds = time.monotonic() - began
         self._sums.zero_()

@@ -16,6 +16,7 @@ from anedl.data.settings import get_setting
 from anedl.data.split_file import read_split, write_split
 from anedl.engine.audit import selection_audit
 from anedl.engine.checkpoint import Position, load_checkpoint, save_checkpoint, save_model
+from anedl.engine.execution import Execution, choose_execution
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import judge
 from anedl.engine.log import Display, open_sinks
@@ -69,13 +70,14 @@ def train(
         )  # fmt: skip
     _check_split(folder / "split.json", problem)
     precision = Precision(choose_precision(spec.train.precision, device), device)
-    stepper = build_stepper(spec, problem, precision)
+    display = Display(f"{spec.method} on {spec.setting}, seed {spec.seed}:", spec.train.steps,
+                      surroundings.quiet)  # fmt: skip
+    execution = choose_execution(spec.train.execution, device, display.say)
+    stepper = build_stepper(spec, problem, precision, execution)
     validation, test = problem.validation(), problem.test()
     position = load_checkpoint(folder / "state", stepper, spec.digest) or Position(
         0, None, None, 0.0
     )
-    display = Display(f"{spec.method} on {spec.setting}, seed {spec.seed}:", spec.train.steps,
-                      surroundings.quiet)  # fmt: skip
     if position.step:
         display.say(f"resuming {folder} at step {position.step:,} of {spec.train.steps:,}")
     sinks = open_sinks(folder, position.step, spec.to_json(), surroundings.wandb)
@@ -174,7 +176,9 @@ def build_method(spec: RunSpec, problem: Problem, device: torch.device) -> Metho
     return method.to(device)
 
 
-def build_stepper(spec: RunSpec, problem: Problem, precision: Precision) -> Stepper:
+def build_stepper(
+    spec: RunSpec, problem: Problem, precision: Precision, execution: Execution | None = None
+) -> Stepper:
     """The method, its average and its stream, ready for the first step."""
     method = build_method(spec, problem, precision.device)
     average = copy.deepcopy(method).requires_grad_(True)
@@ -184,7 +188,7 @@ def build_stepper(spec: RunSpec, problem: Problem, precision: Precision) -> Step
     images = problem.training_images(precision.device)
     stream = ResidentStream(images, augment, spec.train.batch_size, spec.seed)
     method.train()
-    return Stepper(method, average, stream, spec.train, precision)
+    return Stepper(method, average, stream, spec.train, precision, execution)
 
 
 def select(stepper: Stepper, step: int) -> Tensor | None:

@@ -1,0 +1,128 @@
+"""How steps are executed: eagerly, compiled, or compiled and replayed from one captured CUDA graph.
+
+The step itself is the same code in all three. Compilation fuses the many small operations of the
+augmentation, the losses and the update; capture removes the launch of every kernel from the host.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from anedl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from anedl.engine.step import Stepper
+
+# Steps taken before a capture: compilation, autotuning and lazy set-up happen in them.
+WARM_UP_STEPS = 3
+
+
+class Execution(Protocol):
+    """Takes the steps of a stepper, one at a time."""
+
+    name: str
+
+    def prepare(self, stepper: "Stepper") -> None:
+        """Replace parts of the stepper, once."""
+        ...
+
+    def take(self, stepper: "Stepper") -> None:
+        """Take one step."""
+        ...
+
+    def forget(self) -> None:
+        """The next step has another form than those before: a new stage begins."""
+        ...
+
+
+class Eager:
+    """Operation by operation."""
+
+    name = "eager"
+
+    def prepare(self, stepper: "Stepper") -> None:
+        """Nothing to do."""
+
+    def take(self, stepper: "Stepper") -> None:
+        """Take one step."""
+        stepper.take()
+
+    def forget(self) -> None:
+        """Nothing is remembered."""
+
+
+class Compiled:
+    """With batch, loss and update each compiled as a whole."""
+
+    name = "compiled"
+
+    def prepare(self, stepper: "Stepper") -> None:
+        """Compile lazily: the first step of a stage takes the time."""
+        stepper.draw_batch = _compile(stepper.draw_batch)
+        stepper.compute_loss = _compile(stepper.compute_loss)
+        stepper.apply_update = _compile(stepper.apply_update)
+
+    def take(self, stepper: "Stepper") -> None:
+        """Take one step."""
+        stepper.take()
+
+    def forget(self) -> None:
+        """The compiler notices by itself."""
+
+
+class Captured(Compiled):
+    """Compiled; then one captured graph a stage, replayed for every step."""
+
+    name = "captured"
+
+    def __init__(self) -> None:
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._taken = 0
+
+    def take(self, stepper: "Stepper") -> None:
+        """Replay; the first steps of a stage warm up, the next one is captured and replayed."""
+        if self._graph is not None:
+            self._graph.replay()
+            return
+        if self._taken < WARM_UP_STEPS:
+            # Beside the default stream, as a capture will be: what libraries set up lazily on a
+            # stream must be there before.
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                stepper.take()
+            torch.cuda.current_stream().wait_stream(side)
+            self._taken += 1
+            return
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            stepper.take()
+        self._graph = graph
+        graph.replay()
+
+    def forget(self) -> None:
+        """Drop the graph of the last stage."""
+        self._graph = None
+        self._taken = 0
+
+
+def choose_execution(wanted: str, device: torch.device, say: Callable[[str], None]) -> Execution:
+    """Resolve "auto": captured on a GPU that can compile, eager elsewhere; falling back is said."""
+    if wanted == "captured" and device.type != "cuda":
+        raise ConfigError("option execution: captured needs a GPU; take eager or compiled on a CPU")
+    if wanted == "eager" or (wanted == "auto" and device.type != "cuda"):
+        return Eager()
+    if wanted == "compiled":
+        return Compiled()
+    try:
+        import triton  # noqa: F401 - torch.compile needs it on a GPU
+    except ImportError:
+        say("triton is not installed: steps run eagerly, several times slower than captured")
+        return Eager()
+    return Captured()
+
+
+def _compile(function: Any) -> Any:
+    return torch.compile(function, dynamic=False)

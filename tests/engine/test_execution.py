@@ -1,0 +1,70 @@
+"""The ways to execute a step agree; captured graphs need a GPU and are compared by a script."""
+
+import shutil
+
+import pytest
+import torch
+
+from anedl.data.settings import get_setting
+from anedl.engine.execution import Captured, Compiled, Eager, choose_execution
+from anedl.engine.precision import Precision
+from anedl.engine.problem import load_problem
+from anedl.engine.spec import make_spec
+from anedl.engine.train import build_stepper
+from anedl.errors import ConfigError
+from anedl.methods.base import Stage
+
+CPU = torch.device("cpu")
+needs_compiler = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="torch.compile needs a C++ compiler"
+)
+
+
+def weights_after(execution, method, stage, steps=3):
+    tiny = {"epochs": 4, "epoch_steps": 4, "pretrain_epochs": 2, "batch_size": 8}
+    spec = make_spec("digits", method, train=tiny)
+    problem = load_problem(get_setting("digits"), spec.fold)
+    stepper = build_stepper(spec, problem, Precision("fp32", CPU), execution)
+    selected = torch.arange(40) if stage is Stage.SELF_TRAIN else None
+    stepper.begin_epoch(stage, 2, 0, selected)
+    interval = stepper.take_many(steps)
+    return stepper.flat.values.clone(), stepper.flat_average.values.clone(), interval
+
+
+def assert_agree(method, stage):
+    eager_values, eager_average, eager = weights_after(Eager(), method, stage)
+    values, average, compiled = weights_after(Compiled(), method, stage)
+    torch.testing.assert_close(values, eager_values, rtol=1e-3, atol=2e-5)
+    torch.testing.assert_close(average, eager_average, rtol=1e-3, atol=2e-5)
+    assert compiled.means.keys() == eager.means.keys()
+    for name, value in eager.means.items():
+        assert compiled.means[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+@needs_compiler
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_supervised_compiled_agrees_with_eager():
+    assert_agree("supervised", Stage.PRETRAIN)
+
+
+@needs_compiler
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_anedl_compiled_agrees_with_eager_in_the_second_stage():
+    assert_agree("anedl", Stage.SELF_TRAIN)
+
+
+def test_auto_is_eager_on_a_cpu():
+    assert isinstance(choose_execution("auto", CPU, print), Eager)
+
+
+def test_compiled_can_be_asked_for_on_a_cpu():
+    execution = choose_execution("compiled", CPU, print)
+    assert isinstance(execution, Compiled)
+    assert not isinstance(execution, Captured)
+
+
+def test_captured_is_refused_without_a_gpu():
+    with pytest.raises(ConfigError, match="needs a GPU"):
+        choose_execution("captured", CPU, print)
