@@ -41,12 +41,23 @@ def in_full_precision(function: Callable[Parameters, Result]) -> Callable[Parame
         upcast_args = [_upcast(value) for value in args]
         upcast_kwargs = {name: _upcast(value) for name, value in kwargs.items()}
         device = _device_type([*args, *kwargs.values()])
-        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        if not autocast_may_be_on(device):
             return function(*upcast_args, **upcast_kwargs)  # type: ignore[arg-type]
         with torch.autocast(device, enabled=False):
             return function(*upcast_args, **upcast_kwargs)  # type: ignore[arg-type]
 
     return full_precision
+
+
+def autocast_may_be_on(device: str) -> bool:
+    """Whether autocast has to be switched off for a device type; True while being compiled.
+
+    Some versions of the compiler trace the switch but break at the question. Outside it the
+    question spares eager code, and an exported graph, a switch that changes nothing.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return True
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def _upcast(value: object) -> object:

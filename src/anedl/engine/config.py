@@ -107,9 +107,9 @@ class TrainConfig:
 def train_defaults(dataset: str) -> dict[str, Any]:
     """What a data set changes of `TrainConfig`'s defaults, before a method changes more."""
     if dataset == "digits":
-        # 1,100 pool images of 8×8 pixels: seconds on a CPU.
+        # 1,119 pool images of 8×8 pixels: half a minute on a CPU.
         return {"epochs": 12, "epoch_steps": 50, "pretrain_epochs": 3, "batch_size": 32,
-                "log_every": 25, "test_while_training": True}  # fmt: skip
+                "weight_decay": 1e-4, "log_every": 25, "test_while_training": True}  # fmt: skip
     if dataset == "imagenet30":
         return {"epochs": 100}
     return {}

@@ -28,12 +28,26 @@ class Entry:
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
+# A recipe for 600 steps, chosen on development splits of draws 100–107, which no result uses. With
+# three labels a class the strong view matters most. The released weights leave the evidence of
+# outliers free to grow (N-EDL flattens by adding evidence where there is little), so the KL weighs
+# eight times more; the consistency of Eq. 6 then weighs less, or it would hold all evidence down.
+DIGITS: Mapping[str, Any] = MappingProxyType(
+    {
+        "labelled_views": ("weak", "strong"),
+        "kl_weight": 0.01,
+        "kl_ramp_epochs": 3,
+        "consistency_weight": 0.003,
+    }
+)
+
 METHODS: Mapping[str, Entry] = MappingProxyType(
     {
         "anedl": Entry(
             Anedl,
             "adaptive negative evidential deep learning, the paper's equations",
             engine={"weight_decay": 1e-4},
+            by_dataset={"digits": DIGITS},
         ),
         "anedl-released": Entry(
             Anedl,
@@ -42,7 +56,11 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
             # No warm-up, and a cosine meant for 2^19 steps that is cut at 204,800.
             engine={"weight_decay": 5e-4, "schedule": "cosine-7/16", "horizon": 2**19},
         ),
-        "supervised": Entry(Supervised, "cross-entropy on the labelled images alone"),
+        "supervised": Entry(
+            Supervised,
+            "cross-entropy on the labelled images alone",
+            by_dataset={"digits": {"labelled_views": DIGITS["labelled_views"]}},
+        ),
     }
 )
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from anedl.dirichlet import autocast_may_be_on
 from anedl.errors import unknown_name
 
 # Evidence is cut at one million: the Dirichlet terms are accurate up to there, e^88 overflows.
@@ -99,7 +100,7 @@ class EvidentialHead(nn.Module):
     def alpha_from_hidden(self, hidden: Tensor) -> Tensor:
         """Alpha (N, classes) in float32 from the third layer's output (N, hidden_width)."""
         device = hidden.device.type
-        if torch.is_autocast_enabled(device):
+        if autocast_may_be_on(device):
             with torch.autocast(device, enabled=False):
                 return self._alpha(hidden.float())
         # Without the context where it is not needed: an exported graph would carry it along.

@@ -44,8 +44,10 @@ def philox(even: Tensor, odd: Tensor, key: tuple[int, int]) -> tuple[Tensor, Ten
 
     Both are (2, ...) and come back in the same arrangement.
     """
-    pair = torch.arange(2, device=even.device)
-    turn = torch.arange(ROUNDS, device=even.device)[:, None]
+    # The masks change nothing but hide from the compiler that these are indices: it would fold the
+    # constants below into index arithmetic of 32 bits, where they do not fit.
+    pair = torch.arange(2, device=even.device) & 1
+    turn = (torch.arange(ROUNDS, device=even.device) & 15)[:, None]
     shape = [2, *[1] * (even.dim() - 1)]
 
     def both(first: int, second: int) -> Tensor:
