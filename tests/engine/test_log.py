@@ -119,6 +119,7 @@ def test_a_pipe_gets_plain_lines_now_and_then(monkeypatch):
     monkeypatch.setattr("anedl.engine.log.time.monotonic", lambda: now[0])
     monkeypatch.setattr(sys, "stderr", out := Terminal(live=False))
     display = Display("anedl on digits:", 200)
+    display.begin(10)
     display.update(10, "loss 1.000", 50.0)
     assert out.getvalue() == "", "not before five seconds"
     now[0] += 10

@@ -124,13 +124,15 @@ class Display:
         self.quiet = quiet
         self._live = sys.stderr.isatty()
         self._started = self._last = time.monotonic()
-        self._first_step: int | None = None
+        self._first_step = 0
+
+    def begin(self, step: int) -> None:
+        """Count the time from here: the run goes on after `step`."""
+        self._first_step, self._started = step, time.monotonic()
 
     def update(self, step: int, text: str, images_per_second: float, force: bool = False) -> None:
         """Show where the run stands; in a pipe at most one line every five seconds."""
         now = time.monotonic()
-        if self._first_step is None:
-            self._first_step, self._started = step, now
         if self.quiet or not (force or self._live or now - self._last >= 5):
             return
         self._last = now

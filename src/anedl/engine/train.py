@@ -103,6 +103,7 @@ def train(
             after_save(step)
 
     step = position.step
+    display.begin(step)
     try:
         while step < config.steps:
             epoch, row = divmod(step, config.epoch_steps)
