@@ -37,3 +37,11 @@ def test_wheel_installs_in_an_empty_environment_and_runs(tmp_path):
     assert run(anedl, "--version", **elsewhere).startswith("anedl ")
     assert "cifar100-55/50" in run(anedl, "settings", **elsewhere)
     assert "digits: as published" in run(anedl, "data", "verify", "digits", **elsewhere)
+
+    # Neither the drawing packages nor TensorBoard are there: a run must do without them.
+    lengths = ["--epochs", "2", "--epoch-steps", "2", "--pretrain-epochs", "1"]
+    printed = run(python, "-m", "anedl", "train", "digits", *lengths, "--out", "run", **elsewhere)
+    assert "last epoch" in printed
+    assert (tmp_path / "run" / "results.json").exists()
+    assert not (tmp_path / "run" / "report.html").exists()
+    assert "missing" in run(anedl, "doctor", **elsewhere)

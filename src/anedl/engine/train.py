@@ -181,6 +181,8 @@ def build_stepper(
     spec: RunSpec, problem: Problem, precision: Precision, execution: Execution | None = None
 ) -> Stepper:
     """The method, its average and its stream, ready for the first step."""
+    # Every step has the same shapes, so timing cuDNN's kernels once in the first steps pays.
+    torch.backends.cudnn.benchmark = precision.device.type == "cuda"
     method = build_method(spec, problem, precision.device)
     average = copy.deepcopy(method).requires_grad_(True)
     setting = problem.setting
