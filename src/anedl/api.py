@@ -43,6 +43,7 @@ def train(
     resume: bool = False,
     device: str = "auto",
     data: str | Path | None = None,
+    workers: int | None = None,
     quiet: bool = True,
     **options: Any,
 ) -> Run:
@@ -60,6 +61,8 @@ def train(
         resume: go on with the run in `out`.
         device: "auto", "cpu", "cuda" …
         data: folder of the data sets.
+        workers: processes that read image files while training; 0: none beside the caller's.
+            Default: one a core, at most 8. The result does not depend on it.
         quiet: show no progress.
         options: any option of the engine (`epochs=50`, `learning_rate=0.01`) or of the method
             (`top_m=10`, `kl="original"`).
@@ -85,5 +88,6 @@ def train(
         data_root=None if data is None else Path(data),
         resume=resume,
         quiet=quiet,
+        workers=workers,
     )
     return Run(folder, run_training(spec, folder, surroundings))

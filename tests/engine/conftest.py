@@ -1,10 +1,14 @@
 """Tiny runs on the digits: a few steps of each stage, a second each on one core."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from anedl.data.dataset import Dataset, FileImages, LabelledImages
 from anedl.data.settings import get_setting
 from anedl.engine.precision import Precision
 from anedl.engine.problem import load_problem
@@ -41,6 +45,42 @@ def problem():
 
 
 @pytest.fixture(scope="session")
+def files_problem(tmp_path_factory):
+    """A problem of 120 pictures of several shapes in ten classes, its images in files.
+
+    Augmentation of kind "imagenet" makes them a stream, "small" lets them be decoded once.
+    """
+    folder = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 12)
+    paths = []
+    for number, label in enumerate(labels):
+        noise = rng.integers(0, 120, (20 + number % 5, 26 - number % 3, 3))
+        noise[label : label + 6, :, label % 3] += 130
+        paths.append(folder / f"{number}.png")
+        Image.fromarray(noise.astype(np.uint8)).save(paths[-1])
+    dataset = Dataset(
+        "pictures",
+        tuple("0123456789"),
+        LabelledImages(FileImages(paths), labels),
+        LabelledImages(FileImages([]), labels[:0]),
+    )
+
+    def make(augmentation="imagenet", images=None):
+        setting = replace(
+            get_setting("digits"), train_counts=(12,) * 10, validation_per_class=2,
+            test_cut_per_class=3, image_size=16, mean=(0.5,) * 3, std=(0.5,) * 3,
+            augmentation=augmentation,
+        )  # fmt: skip
+        data = dataset
+        if images is not None:
+            data = replace(dataset, train=LabelledImages(images, labels))
+        return load_problem(setting, 0, dataset=data)
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def tiny_spec():
     """A spec of nine steps; keywords are options of the engine."""
 
@@ -66,9 +106,11 @@ def tiny_stepper(problem):
 def tiny_run(problem):
     """Train a spec into a folder, saving after every log interval."""
 
-    def run(spec, folder, of=problem, after_save=None, save_seconds=0.0, resume=False):
+    def run(
+        spec, folder, of=problem, after_save=None, save_seconds=0.0, resume=False, workers=None
+    ):
         surroundings = Surroundings(
-            device="cpu", quiet=True, resume=resume, save_seconds=save_seconds
+            device="cpu", quiet=True, resume=resume, save_seconds=save_seconds, workers=workers
         )
         return train(spec, folder, surroundings, of, after_save)
 

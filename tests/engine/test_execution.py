@@ -1,6 +1,8 @@
 """The ways to execute a step agree; captured graphs need a GPU and are compared by a script."""
 
 import shutil
+import sys
+from types import ModuleType
 
 import pytest
 import torch
@@ -68,3 +70,15 @@ def test_compiled_can_be_asked_for_on_a_cpu():
 def test_captured_is_refused_without_a_gpu():
     with pytest.raises(ConfigError, match="needs a GPU"):
         choose_execution("captured", CPU, print)
+
+
+def test_what_is_streamed_from_disk_is_compiled_but_not_captured(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
+    gpu = torch.device("cuda")
+    said = []
+    assert isinstance(choose_execution("auto", gpu, said.append), Captured)
+    assert said == []
+    for wanted in ("auto", "captured"):
+        execution = choose_execution(wanted, gpu, said.append, capturable=False)
+        assert type(execution) is Compiled
+    assert said == ["images are streamed from disk: steps are compiled but not captured"] * 2

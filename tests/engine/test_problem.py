@@ -1,17 +1,17 @@
 """From a setting to the tensors of a run."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from anedl.data.dataset import FileImages
+from anedl.data.batches import ImageBatches
 from anedl.data.digits import load_digits
 from anedl.data.settings import get_setting
-from anedl.engine.problem import load_problem, pixels_of
-from anedl.errors import ConfigError, DataError
+from anedl.engine.problem import load_problem
+from anedl.errors import ConfigError
 
 DIGITS = get_setting("digits")
 CPU = torch.device("cpu")
@@ -100,6 +100,18 @@ def test_a_given_data_set_takes_the_place_of_the_files(tmp_path):
     assert problem.dataset is data
 
 
-def test_images_on_disk_are_refused_with_the_reason():
-    with pytest.raises(DataError, match="only sets held in memory"):
-        pixels_of(FileImages([Path("a.png")]), np.array([0]))
+def test_images_in_files_are_decoded_when_they_are_looked_at(files_problem):
+    problem = files_problem()
+    for images, count in (
+        (problem.validation()[0], 12),
+        (problem.test()[0], 30),
+        (problem.pool(), 60),
+    ):
+        assert isinstance(images, ImageBatches)
+        assert len(images) == count
+    position = 7
+    path = problem.dataset.train.images.paths[problem.split.pool[position]]
+    # 16 pixels: the middle of 18, to which the original is shrunk.
+    shrunk = np.array(Image.open(path).resize((18, 18), Image.Resampling.BILINEAR))
+    pool = torch.cat(list(problem.pool().batches(9)))
+    np.testing.assert_array_equal(pool[position].permute(1, 2, 0).numpy(), shrunk[1:17, 1:17])

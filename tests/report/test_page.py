@@ -1,16 +1,18 @@
 import base64
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from anedl.data.dataset import LabelledImages
 from anedl.data.digits import load_digits
 from anedl.errors import AnedlError
-from anedl.report import write_report
-from anedl.report.pictures import check_images, number_writer, run_pictures
+from anedl.report import contact_sheet, write_report
+from anedl.report.pictures import LOOSE_IMAGES, check_images, number_writer, run_pictures
 from anedl.report.run_folder import read_run
 from anedl.report.sections import duration, written
 
@@ -109,6 +111,36 @@ def test_images_of_another_data_set_are_not_shown(make_run, blank_pictures):
     pictures, notes = run_pictures(run)
     assert len(pictures) == 6
     assert "The pool images are not shown" in notes[0]
+
+
+def test_of_image_files_only_those_shown_are_decoded_as_the_model_saw_them(
+    make_run, blank_pictures, monkeypatch
+):
+    digits = load_digits()
+    asked, shapes = set(), set()
+
+    class Photographs:
+        def __len__(self):
+            return len(digits.train)
+
+        def __getitem__(self, index):
+            asked.add(index)
+            return np.full((30, 41, 3), 10 + index % 200, dtype=np.uint8)
+
+    photographs = replace(digits, train=LabelledImages(Photographs(), digits.train.labels))
+    monkeypatch.setattr("anedl.report.pictures.load_dataset", lambda *_: photographs)
+    original = contact_sheet.sheet_figure
+
+    def sheet_figure(strips):
+        shapes.update(tile.pixels.shape for strip in strips for tile in strip.tiles)
+        return original(strips)
+
+    monkeypatch.setattr(contact_sheet, "sheet_figure", sheet_figure)
+    pictures, notes = run_pictures(read_run(make_run()))
+    assert notes == []
+    assert len(pictures) == 9
+    assert 0 < len(asked) <= 6 * contact_sheet.COLUMNS + 2 * LOOSE_IMAGES < len(digits.train) / 2
+    assert shapes == {(8, 8, 3)}
 
 
 def test_a_pool_without_truth_is_shown_without_verdicts(make_run, blank_pictures):

@@ -40,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "--resume", action="store_true", help="go on where an earlier call was cut off"
     )
     add_surroundings(parser)
+    parser.add_argument(
+        "--workers", type=int, metavar="N",
+        help="processes that read image files, 0 for none (default: one a core, at most 8)",
+    )  # fmt: skip
     parser.add_argument("--wandb", action="store_true", help="log to Weights & Biases too")
     parser.add_argument("--no-report", action="store_true", help="write no report.html at the end")
 
@@ -83,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.out or default_folder(spec.setting, spec.method, spec.seed, spec.development)
     surroundings = Surroundings(
         device=arguments.device, data_root=arguments.data, resume=arguments.resume,
-        quiet=arguments.quiet, wandb=arguments.wandb,
+        quiet=arguments.quiet, wandb=arguments.wandb, workers=arguments.workers,
     )  # fmt: skip
     results = train(spec, folder, surroundings)
     print_results(results)

@@ -11,13 +11,10 @@ import torch
 from torch import Tensor
 
 from anedl.data.augment.batched import BatchedAugment
-from anedl.data.dataset import IntArray
-from anedl.data.order import endless_shuffle
-from anedl.errors import DataError
+from anedl.data.order import draw_epoch
+from anedl.data.stream import SELECTION_SLOT
 from anedl.methods.base import Batch, Labelled, Source, Unlabelled, Want
-
-# Each source has its own random order; a name would be hashed differently from run to run.
-ORDER_KEY = {Source.LABELLED: 0, Source.POOL: 1, Source.SELECTED: 2}
+from anedl.views import View
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,9 @@ class TrainingImages:
 
 
 class ResidentStream:
-    """Draws and augments batches on the device that holds `images`."""
+    """Draws and augments batches on the device that holds `images`; a `Stream`."""
+
+    capturable = True
 
     def __init__(
         self, images: TrainingImages, augment: BatchedAugment, batch_size: int, seed: int
@@ -43,44 +42,27 @@ class ResidentStream:
         self.drawn: dict[str, Tensor] = {}  # per want, (epoch_steps, images) positions
 
     def begin_epoch(
-        self, wants: Mapping[str, Want], epoch: int, epoch_steps: int, selected: Tensor | None
+        self,
+        wants: Mapping[str, Want],
+        epoch: int,
+        epoch_steps: int,
+        selected: Tensor | None,
+        first_row: int = 0,
     ) -> None:
-        """Fix which images every step of `epoch` draws.
+        """Fix which images every step of `epoch` draws, whichever row comes first.
 
-        `selected` (n,) are the pool positions of the current pseudo-inliers, None for the whole
-        pool. Buffers keep their address from epoch to epoch while the wants stay the same.
+        Buffers keep their address from epoch to epoch while the wants stay the same.
         """
-        for slot, (name, want) in enumerate(wants.items()):
-            count = want.ratio * self.batch_size
-            order = torch.from_numpy(
-                self._order(want.source, slot, epoch, epoch_steps, count, selected)
-            )
-            if want.source is Source.SELECTED and selected is not None:
-                order = selected.cpu()[order]
-            order = order.view(epoch_steps, count)
+        sizes = {Source.LABELLED: len(self.images.labelled), Source.POOL: len(self.images.pool)}
+        chosen = None if selected is None else selected.cpu().numpy()
+        drawn = draw_epoch(wants, sizes, self.batch_size, self.seed, epoch, epoch_steps, chosen)
+        for name, positions in drawn.items():
+            order = torch.from_numpy(positions)
             if name in self.drawn and self.drawn[name].shape == order.shape:
                 self.drawn[name].copy_(order)
             else:
                 self.drawn[name] = order.to(self.images.pool.device)
         self.wants = wants
-
-    def _order(
-        self,
-        source: Source,
-        slot: int,
-        epoch: int,
-        epoch_steps: int,
-        count: int,
-        selected: Tensor | None,
-    ) -> IntArray:
-        total = epoch_steps * count
-        if source is Source.SELECTED and selected is not None:
-            if len(selected) == 0:
-                raise DataError("no pool image was selected for self-training")
-            # A new set each epoch, so its shuffles start anew; the others go on where they were.
-            return endless_shuffle(len(selected), 0, total, (self.seed, 2, slot, epoch))
-        size = len(self.images.labelled if source is Source.LABELLED else self.images.pool)
-        return endless_shuffle(size, epoch * total, total, (self.seed, ORDER_KEY[source], slot))
 
     def batch(self, row: Tensor, step: Tensor) -> Batch:
         """The batch of row `row` () of the epoch, augmented anew for global step `step` ()."""
@@ -102,3 +84,11 @@ class ResidentStream:
                 unlabelled[name] = Unlabelled(tuple(views), positions)
         assert labelled is not None, "a method must want one labelled part"
         return Batch(labelled, unlabelled)
+
+    def pool(self, view: View, step: int) -> Tensor:
+        """One view of every pool image, (P, C, H, W) uint8."""
+        made: Tensor = self.augment(self.images.pool, view, self.seed, step, SELECTION_SLOT)
+        return made
+
+    def close(self) -> None:
+        """Nothing is open."""

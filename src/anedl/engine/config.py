@@ -50,6 +50,11 @@ class TrainConfig:
     execution: Literal["auto", "eager", "compiled", "captured"] = option(
         "auto", "how steps run; auto: compiled and captured in a CUDA graph on a GPU, else eager"
     )
+    stream: Literal["auto", "resident", "disk"] = option(
+        "auto",
+        "where images live; auto: on the device unless they are files that need 8 GiB or larger "
+        "originals, which are then read step by step; the two draw other random numbers",
+    )
     accumulate: int = option(
         1,
         "split a batch into this many parts, for less memory; BatchNorm then sees smaller batches",

@@ -53,13 +53,14 @@ class Eager:
 
 
 class Compiled:
-    """With batch, loss and update each compiled as a whole."""
+    """With loss, update and, where it is made on the device, batch each compiled as a whole."""
 
     name = "compiled"
 
     def prepare(self, stepper: "Stepper") -> None:
         """Compile lazily: the first step of a stage takes the time."""
-        stepper.draw_batch = _compile(stepper.draw_batch)
+        if stepper.stream.capturable:
+            stepper.draw_batch = _compile(stepper.draw_batch)
         stepper.compute_loss = _compile(stepper.compute_loss)
         stepper.apply_update = _compile(stepper.apply_update)
 
@@ -108,8 +109,13 @@ class Captured(Compiled):
         self._taken = 0
 
 
-def choose_execution(wanted: str, device: torch.device, say: Callable[[str], None]) -> Execution:
-    """Resolve "auto": captured on a GPU that can compile, eager elsewhere; falling back is said."""
+def choose_execution(
+    wanted: str, device: torch.device, say: Callable[[str], None], capturable: bool = True
+) -> Execution:
+    """Resolve "auto": captured on a GPU that can compile, eager elsewhere; falling back is said.
+
+    `capturable` tells whether the stream's batches can be part of a graph.
+    """
     if wanted == "captured" and device.type != "cuda":
         raise ConfigError("option execution: captured needs a GPU; take eager or compiled on a CPU")
     if wanted == "eager" or (wanted == "auto" and device.type != "cuda"):
@@ -121,6 +127,9 @@ def choose_execution(wanted: str, device: torch.device, say: Callable[[str], Non
     except ImportError:
         say("triton is not installed: steps run eagerly, several times slower than captured")
         return Eager()
+    if not capturable:
+        say("images are streamed from disk: steps are compiled but not captured")
+        return Compiled()
     return Captured()
 
 

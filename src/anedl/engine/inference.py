@@ -1,24 +1,30 @@
 """Running a method over many images, in evaluation mode, without gradients."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
+from anedl.data.batches import ImageSet
 from anedl.engine.precision import Precision
 from anedl.methods.base import Method, Outputs
 
 BATCH = 1000  # divides the 10,000 CIFAR test images, so a compiled network meets one shape
+MOST_PIXELS = 2**23  # a batch; 167 images of 224 × 224, whose activations take a gigabyte or so
 
 
 @torch.no_grad()
-def outputs_of(method: Method, images: Tensor, precision: Precision, batch: int = BATCH) -> Outputs:
-    """What the method says of (N, C, H, W) uint8 images, as float32 on the images' device."""
+def outputs_of(
+    method: Method, images: ImageSet, precision: Precision, batch: int | None = None
+) -> Outputs:
+    """What the method says of (N, C, H, W) uint8 images, as float32 on the precision's device."""
     was_training = method.training
     method.eval()
     device = precision.device
     with precision.autocast():
         pieces = [
-            method.outputs(images[start : start + batch].to(device, non_blocking=True))
-            for start in range(0, len(images), batch)
+            method.outputs(piece.to(device, non_blocking=True))
+            for piece in batches_of(images, batch)
         ]
     method.train(was_training)
     alphas = [piece.alpha for piece in pieces if piece.alpha is not None]
@@ -28,3 +34,12 @@ def outputs_of(method: Method, images: Tensor, precision: Precision, batch: int 
         score=torch.cat([piece.score.float() for piece in pieces]),
         alpha=torch.cat(alphas) if alphas else None,
     )
+
+
+def batches_of(images: ImageSet, size: int | None = None) -> Iterator[Tensor]:
+    """The images in order, `size` at a time; by default as many as memory is sure to allow."""
+    side = images.shape[-1] if isinstance(images, Tensor) else images.side
+    size = size or min(BATCH, max(1, MOST_PIXELS // side**2))
+    if isinstance(images, Tensor):
+        return (images[start : start + size] for start in range(0, len(images), size))
+    return images.batches(size)

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from anedl import scores
+from anedl.data.batches import ImageSet
 from anedl.engine.inference import outputs_of
 from anedl.engine.precision import Precision
 from anedl.evaluation.metrics import OpenSetMetrics, evaluate
@@ -16,7 +16,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def judge(
-    method: Method, images: Tensor, targets: npt.NDArray[np.int64], precision: Precision
+    method: Method, images: ImageSet, targets: npt.NDArray[np.int64], precision: Precision
 ) -> dict[str, Any]:
     """Short figures for the log: error, calibration, and AUROC by the method's own score."""
     metrics = metrics_of(outputs_of(method, images, precision), targets, method.task.top_m)

@@ -1,59 +1,85 @@
-"""From the name of a setting to the tensors a run trains and is judged on."""
+"""From the name of a setting to the images a run trains and is judged on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from anedl.data.augment.host import HostAugment
+from anedl.data.batches import ImageBatches, ImageSet, worker_count
 from anedl.data.dataset import ArrayImages, Dataset, Images, IntArray
 from anedl.data.development import development_split
+from anedl.data.disk import DiskImages
 from anedl.data.protocol import Split, draw_split, hash_order
 from anedl.data.resident import TrainingImages
 from anedl.data.settings import Setting
 from anedl.data.sources import load_dataset
 from anedl.engine.task import task_of
-from anedl.errors import ConfigError, DataError
+from anedl.errors import ConfigError
 from anedl.methods.base import Task
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A setting with its data and one split of it."""
+    """A setting with its data and one split of it; `workers` read what is not in memory."""
 
     setting: Setting
     dataset: Dataset
     split: Split
+    workers: int = field(default_factory=lambda: worker_count(None), compare=False)
 
     @property
     def task(self) -> Task:
         """What a method may know."""
         return task_of(self.setting, self.split.development)
 
+    @property
+    def host_augment(self) -> HostAugment:
+        """How the host makes views of images that are not in memory."""
+        return HostAugment(self.setting.augmentation, self.setting.image_size)
+
     def training_images(self, device: torch.device) -> TrainingImages:
         """The labelled and pool images on the device; no label of the pool is read."""
-        train = self.dataset.train
-        targets = self.split.labelled_targets(train.labels)
+        images = self.dataset.train.images
+        assert isinstance(images, ArrayImages), "image files are decoded or streamed"
         return TrainingImages(
-            labelled=pixels_of(train.images, self.split.labelled).to(device),
-            labels=torch.from_numpy(targets).to(device),
-            pool=pixels_of(train.images, self.split.pool).to(device),
+            labelled=pixels_of(images, self.split.labelled).to(device),
+            labels=self._labels().to(device),
+            pool=pixels_of(images, self.split.pool).to(device),
         )
 
-    def validation(self) -> tuple[Tensor, IntArray]:
+    def disk_images(self) -> DiskImages:
+        """Where the labelled and pool images are; no label of the pool is read."""
+        images = self.dataset.train.images
+        return DiskImages(images, self.split.labelled, self._labels(), self.split.pool)
+
+    def _labels(self) -> Tensor:
+        return torch.from_numpy(self.split.labelled_targets(self.dataset.train.labels))
+
+    def pool(self) -> ImageSet:
+        """Pool images (P, C, H, W) uint8, as at test time."""
+        return self._images(self.dataset.train.images, self.split.pool)
+
+    def validation(self) -> tuple[ImageSet, IntArray]:
         """Validation images (V, C, H, W) uint8 and their known classes."""
         train = self.dataset.train
         return (
-            pixels_of(train.images, self.split.validation),
+            self._images(train.images, self.split.validation),
             self.split.validation_targets(train.labels),
         )
 
-    def test(self) -> tuple[Tensor, IntArray]:
+    def test(self) -> tuple[ImageSet, IntArray]:
         """Test images (T, C, H, W) uint8 and their known classes, −1 for outliers."""
         part = self.dataset.train if self.split.test_part == "train" else self.dataset.test
         targets = self.split.test_targets(self.dataset.train.labels, self.dataset.test.labels)
-        return pixels_of(part.images, self.split.test), targets
+        return self._images(part.images, self.split.test), targets
+
+    def _images(self, images: Images, indices: IntArray) -> ImageSet:
+        if isinstance(images, ArrayImages):
+            return pixels_of(images, indices)
+        return ImageBatches(images, indices, self.host_augment, self.workers)
 
     def pool_truth(self) -> IntArray:
         """True known classes of the pool, −1 for outliers: for reports only, never for training."""
@@ -85,11 +111,6 @@ def load_problem(
     return Problem(setting, data, split)
 
 
-def pixels_of(images: Images, indices: IntArray) -> Tensor:
+def pixels_of(images: ArrayImages, indices: IntArray) -> Tensor:
     """The images with these indices as one (N, C, H, W) uint8 tensor."""
-    if not isinstance(images, ArrayImages):
-        raise DataError(
-            "this data set is read from image files, which training does not stream yet: "
-            "only sets held in memory (CIFAR, digits) can be trained on"
-        )
     return torch.from_numpy(images.pixels[indices]).permute(0, 3, 1, 2).contiguous()

@@ -34,8 +34,7 @@ def write_results(
 
     `selected` are the pool images of the last self-training epoch, None where there was none.
     """
-    pool_images = problem.training_images(torch.device("cpu")).pool
-    pool = outputs_of(average, pool_images, precision)
+    pool = outputs_of(average, problem.pool(), precision)
     results: dict[str, Any] = {
         "anedl": __version__,
         "setting": spec.setting,

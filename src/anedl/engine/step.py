@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anedl.data.resident import ResidentStream
+from anedl.data.stream import Stream
 from anedl.engine.config import TrainConfig
 from anedl.engine.execution import Eager, Execution
 from anedl.engine.flat import FlatParameters
@@ -40,7 +40,7 @@ class Stepper:
         self,
         method: Method,
         average: Method,
-        stream: ResidentStream,
+        stream: Stream,
         config: TrainConfig,
         precision: Precision,
         execution: Execution | None = None,
@@ -76,7 +76,7 @@ class Stepper:
             self.execution.forget()
         self.stage = stage
         steps = self.config.epoch_steps
-        self.stream.begin_epoch(self.method.wants(stage), epoch, steps, selected)
+        self.stream.begin_epoch(self.method.wants(stage), epoch, steps, selected, row)
         self.row.fill_(row)
         self.step.fill_(epoch * steps + row)
 

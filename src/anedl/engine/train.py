@@ -3,15 +3,14 @@
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anedl.data.augment.batched import BatchedAugment
-from anedl.data.resident import ResidentStream
+from anedl.data.batches import worker_count
 from anedl.data.settings import get_setting
 from anedl.data.split_file import read_split, write_split
 from anedl.engine.audit import selection_audit
@@ -20,6 +19,7 @@ from anedl.engine.execution import Execution, choose_execution
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import judge
 from anedl.engine.log import Display, open_sinks
+from anedl.engine.placement import build_stream, is_resident, placed
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem, load_problem
 from anedl.engine.results import write_results
@@ -30,7 +30,6 @@ from anedl.files import write_json
 from anedl.methods.base import Method, Source, Stage
 from anedl.methods.catalogue import get_method
 from anedl.networks.encoder import ImageEncoder
-from anedl.views import View
 
 
 class NotFiniteError(AnedlError):
@@ -47,6 +46,7 @@ class Surroundings:
     quiet: bool = False
     wandb: bool = False
     save_seconds: float = 60.0  # least time between two checkpoints
+    workers: int | None = None  # processes that read image files; None: a core each, at most 8
 
 
 def train(
@@ -68,11 +68,14 @@ def train(
             get_setting(spec.setting), spec.fold, spec.development, spec.pool_limit,
             surroundings.data_root,
         )  # fmt: skip
+    problem = replace(problem, workers=worker_count(surroundings.workers))
     _check_split(folder / "split.json", problem)
+    resident = is_resident(spec.train.stream, problem)
     precision = Precision(choose_precision(spec.train.precision, device), device)
     display = Display(f"{spec.method} on {spec.setting}, seed {spec.seed}:", spec.train.steps,
                       surroundings.quiet)  # fmt: skip
-    execution = choose_execution(spec.train.execution, device, display.say)
+    execution = choose_execution(spec.train.execution, device, display.say, capturable=resident)
+    problem = placed(problem, resident, surroundings.quiet)
     stepper = build_stepper(spec, problem, precision, execution)
     validation, test = problem.validation(), problem.test()
     position = load_checkpoint(folder / "state", stepper, spec.digest) or Position(
@@ -156,6 +159,7 @@ def train(
                 save(step)
     finally:
         display.close()
+        stepper.stream.close()
         for sink in sinks:
             sink.close()
 
@@ -185,11 +189,7 @@ def build_stepper(
     torch.backends.cudnn.benchmark = precision.device.type == "cuda"
     method = build_method(spec, problem, precision.device)
     average = copy.deepcopy(method).requires_grad_(True)
-    setting = problem.setting
-    augment = BatchedAugment(setting.augmentation, setting.image_size, len(setting.mean))
-    augment.to(precision.device)
-    images = problem.training_images(precision.device)
-    stream = ResidentStream(images, augment, spec.train.batch_size, spec.seed)
+    stream = build_stream(spec, problem, precision.device)
     method.train()
     return Stepper(method, average, stream, spec.train, precision, execution)
 
@@ -197,16 +197,9 @@ def build_stepper(
 def select(stepper: Stepper, step: int) -> Tensor | None:
     """Ask the averaged model which pool images join self-training; None means all of them."""
     method = stepper.average
-    images = stepper.stream.images.pool
-    view = method.selection_view
-    if view is not View.PLAIN:
-        stream = stepper.stream
-        images = stream.augment(images, view, stream.seed, step, SELECTION_SLOT)
+    images = stepper.stream.pool(method.selection_view, step)
     selection = method.select(outputs_of(method, images, stepper.precision))
     return None if selection is None else selection.positions
-
-
-SELECTION_SLOT = 1000  # beyond the slots of any batch, so that its random numbers are its own
 
 
 def choose_device(name: str) -> torch.device:

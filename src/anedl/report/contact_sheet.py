@@ -30,6 +30,7 @@ LEGEND: dict[Truth, str] = {
 }
 COLUMNS = 10
 LONGEST_LABEL = 14
+LARGE_SIDE = 96  # pixels; such images are drawn smaller than they are, so they are smoothed
 MOST_SINGLE_ROWS = 12  # beyond so many classes two share a row
 
 
@@ -123,8 +124,9 @@ def sheet_figure(strips: Sequence[Strip]) -> "Figure":
         for column, tile in enumerate(strip.tiles):
             x = left + column * (1 + gap)
             colour, dash = BORDERS[tile.truth]
+            enlarged = max(tile.pixels.shape[:2]) < LARGE_SIDE
             axes.imshow(square(tile.pixels), extent=(x, x + 1, y + 1, y), cmap="gray", vmin=0,
-                        vmax=255, interpolation="nearest")  # fmt: skip
+                        vmax=255, interpolation="nearest" if enlarged else "hanning")  # fmt: skip
             # White below, so that the gaps of a dashed border show on a dark image too.
             for edge, line in (("white", "-"), (colour, dash)):
                 axes.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=edge, linestyle=line,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anedl.data.augment.host import HostAugment
 from anedl.data.dataset import Dataset, IntArray
 from anedl.data.settings import get_setting
 from anedl.data.sources import load_dataset
@@ -16,6 +17,7 @@ from anedl.report import contact_sheet, figures
 from anedl.report.canvas import to_png, width_in_inches
 from anedl.report.contact_sheet import Strip, Tile
 from anedl.report.run_folder import Array, Run
+from anedl.views import View
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -156,7 +158,9 @@ def pool_pictures(run: Run, data_root: Path | None = None) -> list[Picture]:
         AnedlError: the images are not here, or are not those the run saw.
     """
     pool = run.pool
-    dataset = load_dataset(get_setting(run.config["setting"]).dataset, data_root)
+    setting = get_setting(run.config["setting"])
+    dataset = load_dataset(setting.dataset, data_root)
+    augment = HostAugment(setting.augmentation, setting.image_size)
     check_images(run, dataset)
     score, predicted, truth = pool["score"], pool["predicted"], pool.get("truth")
     accepted = score >= run.results["last"]["thresholds"]["score"]
@@ -165,7 +169,9 @@ def pool_pictures(run: Run, data_root: Path | None = None) -> list[Picture]:
     def tile(position: int, caption: str) -> Tile:
         true_class = None if truth is None else int(truth[position])
         verdict = contact_sheet.truth_of(int(predicted[position]), true_class)
-        pixels = dataset.train.images[int(run.split.pool[position])]
+        image = dataset.train.images[int(run.split.pool[position])]
+        # Nothing is random about the plain view, which is what the model judged.
+        pixels = augment.apply(image, View.PLAIN, np.random.default_rng(0))
         return Tile(pixels, caption, verdict)
 
     def loose(positions: IntArray, values: Array) -> list[Strip]:

@@ -66,17 +66,20 @@ class HostAugment:
         if self.size < 8:
             raise ConfigError(f"images must be at least 8 pixels wide, got {self.size}")
 
+    def framed(self, image: UInt8Array) -> UInt8Array:
+        """The image at the size that views are cut from; `apply` then need not resize it again."""
+        return _resized(image, self.size * 8 // 7 if self.kind == "imagenet" else self.size)
+
     def apply(self, image: UInt8Array, view: View, rng: np.random.Generator) -> UInt8Array:
         """Make one view of one image.
 
         `image` is (height, width, channels) uint8 with 1 or 3 channels; the view is a new array
         (size, size, channels) uint8.
         """
+        frame = self.framed(image)
         if self.kind == "digits":
-            frame = _resized(image, self.size)
             return np.array(frame) if view in (View.PLAIN, View.FLIP) else _digit(frame, view, rng)
 
-        frame = _resized(image, self.size * 8 // 7 if self.kind == "imagenet" else self.size)
         if view is not View.PLAIN and rng.random() < 0.5:
             frame = frame[:, ::-1]
         if view in (View.PLAIN, View.FLIP):
