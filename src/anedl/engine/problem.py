@@ -33,7 +33,8 @@ class Problem:
     @property
     def task(self) -> Task:
         """What a method may know."""
-        return task_of(self.setting, self.split.development)
+        task = task_of(self.setting, self.split.development)
+        return replace(task, pool_size=len(self.split.pool))
 
     @property
     def host_augment(self) -> HostAugment:

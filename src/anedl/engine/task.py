@@ -18,4 +18,5 @@ def task_of(setting: Setting, development: bool) -> Task:
         inlier_share=setting.oracle_share * share,
         consistency_weight=CONSISTENCY_WEIGHTS.get(setting.dataset, DEFAULT_CONSISTENCY_WEIGHT),
         dataset=setting.dataset,
+        image_size=setting.image_size,
     )

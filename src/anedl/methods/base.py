@@ -116,6 +116,8 @@ class Task:
     )
     consistency_weight: float = 0.03
     dataset: str = ""
+    pool_size: int = 0  # images in the pool, for methods that remember something of each
+    image_size: int = 32  # pixels a side, for methods that keep images
 
 
 @dataclass(frozen=True)

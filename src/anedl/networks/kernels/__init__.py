@@ -1,0 +1,5 @@
+"""GPU kernels for what a wide residual network spends its time on, and their plain twins."""
+
+from anedl.networks.kernels.fused import can_fuse, fused_features
+
+__all__ = ["can_fuse", "fused_features"]

@@ -1,0 +1,34 @@
+// The kernels of a wide residual network of width 2 on 32 × 32 images: 16 channels after the stem,
+// then 32 at 32 × 32, 64 at 16 × 16, 128 at 8 × 8.
+
+CONVOLUTION(stem, STEM, 8, 16, 16, 32, 6)
+WEIGHT_GRADIENT(stem_weights, 128, NarrowWeights<NARROW_STEM>)
+
+CONVOLUTION(forward_branch, FORWARD_BRANCH, 16, 32, 32, 32, 5)
+CONVOLUTION(gradient_branch, GRADIENT_BRANCH, 32, 16, 16, 32, 4)
+WEIGHT_GRADIENT(branch_weights, 256, NarrowWeights<NARROW_BRANCH>)
+
+CONVOLUTION(forward_32, FORWARD, 32, 32, 32, 32, 5)
+CONVOLUTION(forward_add_32, FORWARD_ADD, 32, 32, 32, 32, 5)
+CONVOLUTION(gradient_32, GRADIENT, 32, 32, 32, 32, 5)
+WEIGHT_GRADIENT(weights_32, 256, NarrowWeights<NARROW_32>)
+
+CONVOLUTION(forward_64, FORWARD, 64, 64, 64, 16, 3)
+CONVOLUTION(forward_add_64, FORWARD_ADD, 64, 64, 64, 16, 3)
+CONVOLUTION(gradient_64, GRADIENT, 64, 64, 64, 16, 3)
+WEIGHT_GRADIENT(weights_64, 384, WideWeights<64, 16>)
+
+CONVOLUTION(forward_128, FORWARD, 128, 128, 64, 8, 3)
+CONVOLUTION(forward_add_128, FORWARD_ADD, 128, 128, 64, 8, 3)
+CONVOLUTION(gradient_128, GRADIENT, 128, 128, 64, 8, 3)
+WEIGHT_GRADIENT(weights_128, 384, WideWeights<128, 8>)
+
+SUM(64)
+SUM(128)
+ACTIVATE(32)
+ACTIVATE(64)
+NORM_GRADIENT(16)
+NORM_GRADIENT(32)
+NORM_GRADIENT(64)
+NORM_GRADIENT(128)
+POOL(128)
