@@ -11,6 +11,10 @@ from typing import Any
 from anedl.errors import ConfigError, unknown_name
 from anedl.methods.anedl import RELEASED, Anedl
 from anedl.methods.base import Method
+from anedl.methods.edl import Edl
+from anedl.methods.fixmatch import FixMatch
+from anedl.methods.iedl import IEdl
+from anedl.methods.openmatch import OpenMatch
 from anedl.methods.supervised import Supervised
 
 
@@ -41,6 +45,9 @@ DIGITS: Mapping[str, Any] = MappingProxyType(
     }
 )
 
+# Every method sees the labelled digits under the same views.
+DIGITS_VIEWS: Mapping[str, Any] = MappingProxyType({"labelled_views": DIGITS["labelled_views"]})
+
 METHODS: Mapping[str, Entry] = MappingProxyType(
     {
         "anedl": Entry(
@@ -59,7 +66,30 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
         "supervised": Entry(
             Supervised,
             "cross-entropy on the labelled images alone",
-            by_dataset={"digits": {"labelled_views": DIGITS["labelled_views"]}},
+            by_dataset={"digits": DIGITS_VIEWS},
+        ),
+        "fixmatch": Entry(
+            FixMatch,
+            "confident pseudo-labels on the whole pool, outliers and all",
+            engine={"pretrain_epochs": 0},
+            by_dataset={"digits": DIGITS_VIEWS},
+        ),
+        "openmatch": Entry(
+            OpenMatch,
+            "FixMatch on what a one-vs-all detector takes for inliers",
+            by_dataset={"digits": DIGITS_VIEWS},
+        ),
+        "edl": Entry(
+            Edl,
+            "classical evidential detector on the labels, self-training as ANEDL's",
+            engine={"weight_decay": 1e-4},
+            by_dataset={"digits": DIGITS_VIEWS},
+        ),
+        "iedl": Entry(
+            IEdl,
+            "the same with Fisher-weighted evidence (I-EDL)",
+            engine={"weight_decay": 1e-4},
+            by_dataset={"digits": DIGITS_VIEWS},
         ),
     }
 )
