@@ -1,5 +1,6 @@
 """Options as frozen dataclasses: a field with its explanation, and its way to and from JSON."""
 
+import math
 from dataclasses import MISSING, Field, asdict, field, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -72,6 +73,8 @@ def convert(name: str, value: Any, wanted: Any) -> Any:
         return tuple(convert(name, item, inner) for item in value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"option {name}: {value} is not a finite number")
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise ConfigError(f"option {name}: {value!r} is not of type {wanted.__name__}")
     return value

@@ -32,3 +32,15 @@ def test_fetch_of_a_set_without_an_address_explains(tmp_path, capsys):
 def test_an_unknown_data_set_suggests_the_nearest(tmp_path, capsys):
     assert main(["data", "fetch", "cifar-100", "--root", str(tmp_path)]) == 1
     assert "did you mean cifar100" in capsys.readouterr().err
+
+
+def test_a_damaged_set_is_not_called_absent(tmp_path, capsys):
+    folder = tmp_path / "cifar-100-binary"
+    folder.mkdir()
+    (folder / "train.bin").write_bytes(b"short")
+    assert main(["data", "verify", "--root", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert "cifar100: not here" not in printed
+    assert "cifar10: not here" in printed
+    assert main(["doctor", "--data", str(tmp_path)]) == 0
+    assert "damaged" in capsys.readouterr().out

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from anedl.cli import main
+from anedl.cli.train import default_folder
 from anedl.methods.catalogue import METHODS
 
 TINY = ["--epochs", "2", "--epoch-steps", "3", "--pretrain-epochs", "1", "--batch-size", "8"]
@@ -113,3 +114,55 @@ def test_methods_lists_all_and_explains_one(capsys):
     assert all(name in listed for name in METHODS)
     assert main(["methods", "anedl-released"]) == 0
     assert "variance_weight = 1.25" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--seed", "5"], ["--method", "supervised"], ["--dev"]])
+def test_config_does_not_swallow_what_is_given_beside_it(finished, words, capsys):
+    assert main(["train", "--config", str(finished / "config.json"), *words]) == 1
+    assert words[0].removeprefix("--") in capsys.readouterr().err
+
+
+def test_config_with_resume_goes_on_in_that_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "elsewhere"
+    assert main(["train", "digits", "--method", "supervised", *TINY, "--out", str(folder)]) == 0
+    (folder / "results.json").unlink()
+    words = ["train", "--config", str(folder / "config.json"), "--resume", "--no-report"]
+    assert main([*words, "--quiet"]) == 0
+    assert (folder / "results.json").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_method_from_a_file_gets_a_folder_named_after_its_class():
+    folder = default_folder("digits", "/some/where/file.py:MyMethod", 3, development=False)
+    assert folder.as_posix() == "runs/digits/MyMethod-seed3"
+
+
+def test_a_file_that_does_not_load_is_told(tmp_path, capsys):
+    broken = tmp_path / "broken.py"
+    broken.write_text("def (:\n")
+    assert main(["train", "digits", "--method", f"{broken}:Method"]) == 1
+    assert "does not load" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--lambda-p", "nan"],
+        ["--kl-ramp-epochs", "-3"],
+        ["--debias-momentum", "7"],
+        ["--fixmatch-threshold", "9"],
+        ["--target-evidence", "-5"],
+        ["--device", "meta"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_values_that_make_no_sense_are_refused(options, tmp_path, capsys):
+    assert main(["train", "digits", *options, "--out", str(tmp_path / "run")]) == 1
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["train", "digits", *TINY, "--out", str(tmp_path / "file" / "run")]) == 1
+    assert "file" in capsys.readouterr().err

@@ -123,3 +123,16 @@ def test_clipping_agrees_with_torch(limit):
     torch.testing.assert_close(clip_norm(gradient, limit), expected)
     torch.testing.assert_close(gradient, parameter.grad)
     assert gradient.norm() <= limit * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_what_is_not_trained_is_not_decayed_either(name):
+    config = TrainConfig(optimiser=name, weight_decay=0.1)
+    values = torch.ones(4)
+    optimiser = Optimiser(config, values, decayed=4)
+    trained = torch.tensor([True, False, True, False])
+    for _ in range(3):
+        optimiser.update(torch.zeros(4), torch.tensor(0.1), torch.tensor(True), trained)
+    assert (values[[1, 3]] == 1).all()
+    assert (values[[0, 2]] < 1).all()
+    assert (optimiser.state["momentum"][[1, 3]] == 0).all()

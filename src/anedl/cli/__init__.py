@@ -7,6 +7,7 @@ status`; `words` are what the user typed after its name. It is imported only whe
 
 import argparse
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 
@@ -47,6 +48,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0 done, 1 a told error, 2 wrong usage."""
+    for output in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a Greek letter gets a question mark instead of an exception.
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="replace")
     parser = build_parser()
     outer = parser.parse_args(argv)
     if outer.command is None:
@@ -60,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prog=f"anedl {outer.command}",
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         module.add_arguments(inner, outer.rest)
         status: int = module.run(inner.parse_args(outer.rest))
@@ -68,9 +74,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"anedl: {error}", file=sys.stderr)
         return 2 if outer.command not in COMMANDS else 1
     except KeyboardInterrupt:
-        print("anedl: interrupted", file=sys.stderr)
+        print("anedl: interrupted; a run goes on with --resume", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has left; what it wanted, it has.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        # A full disk, a folder that may not be written: the system's own words say it best.
+        print(f"anedl: {error}", file=sys.stderr)
+        return 1

@@ -46,18 +46,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _verify(names: list[str], root: Path) -> int:
-    from anedl.data.sources import SOURCES, load_dataset
+    from anedl.data.sources import SOURCES, is_present
     from anedl.data.verify import verify
-    from anedl.errors import DataError
 
     status = 0
-    for name in names or SOURCES:
-        if not names:
-            try:
-                load_dataset(name, root)
-            except DataError:
-                print(f"{name}: not here")
-                continue
+    for name in names or [source for source in SOURCES if source != "folder"]:
+        if not names and not is_present(name, root):
+            print(f"{name}: not here")
+            continue
         findings = verify(name, root)
         print(f"{name}: {'as published' if not findings else f'{len(findings)} problems'}")
         for finding in findings:

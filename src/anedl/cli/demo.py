@@ -25,12 +25,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Train ten small models, print what they reached, and write the report."""
     from anedl.cli.train import write_if_possible
     from anedl.engine.log import clock
-    from anedl.files import write_json
-    from anedl.presets.demo import SEEDS, demo_table, run_demo
+    from anedl.presets.demo import METHODS, SEEDS, demo_table, run_demo
     from anedl.report.page import write_comparison
 
-    if arguments.fresh and (arguments.out / "demo.json").exists():
-        shutil.rmtree(arguments.out)
+    if arguments.fresh:
+        for method in METHODS:
+            for run_folder in arguments.out.glob(f"{method}-seed*"):
+                shutil.rmtree(run_folder)
     seeds = tuple(arguments.seeds or SEEDS)
     print(INTRODUCTION)
     began = time.monotonic()
@@ -41,7 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {done} of {total} runs done, about {left} left", file=sys.stderr, flush=True)
 
     runs = run_demo(arguments.out, seeds, told)
-    write_json(arguments.out / "demo.json", {"seeds": seeds})
     print(f"\nper cent on held-out images, mean ± deviation over {len(seeds)} seeds")
     print(demo_table(runs))
     print()

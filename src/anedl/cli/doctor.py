@@ -18,7 +18,6 @@ OPTIONAL = {
     "jinja2": "pages of reports: pip install 'anedl[report]'",
     "tensorboard": "logs for TensorBoard: pip install 'anedl[tensorboard]'",
     "wandb": "logs for Weights & Biases: pip install 'anedl[wandb]'",
-    "timm": "other backbones",
 }
 
 
@@ -43,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("required packages are missing: pip install anedl")
         return 1
     _print_devices()
-    from anedl.data.sources import SOURCES, data_root, load_dataset
+    from anedl.data.sources import SOURCES, data_root, is_present, load_dataset
     from anedl.errors import DataError
 
     root = data_root(None if arguments.data is None else Path(arguments.data))
@@ -51,11 +50,14 @@ def run(arguments: argparse.Namespace) -> int:
     for name in SOURCES:
         if name == "folder":
             continue
-        try:
-            dataset = load_dataset(name, root)
-            print(f"  {name:<13} {len(dataset.train):,} train, {len(dataset.test):,} test images")
-        except DataError:
-            print(f"  {name:<13} not here")
+        found = "not here"
+        if is_present(name, root):
+            try:
+                dataset = load_dataset(name, root)
+                found = f"{len(dataset.train):,} train, {len(dataset.test):,} test images"
+            except DataError:
+                found = f"damaged: `anedl data verify {name}` says how"
+        print(f"  {name:<13} {found}")
     return 0
 
 

@@ -34,6 +34,10 @@ def run(arguments: argparse.Namespace) -> int:
         value = entry.options.get(a_field.name, field_default(a_field))
         print(f"{a_field.name} = {value}")
         print(textwrap.indent(field_help(a_field), "    "))
+    for dataset, options in entry.by_dataset.items():
+        print(f"\non {dataset} it changes:")
+        for name, value in options.items():
+            print(f"{name} = {value}")
     if entry.engine:
         print("\nof the engine it changes:")
         for name, value in entry.engine.items():

@@ -17,14 +17,17 @@ from pathlib import Path
 from anedl.cli.options import add_options, given_options
 from anedl.errors import AnedlError, ConfigError
 
+DEFAULT_METHOD = "anedl"
+
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare what to run; the method's own options depend on which method is named."""
     # Listing a hundred flags before the description would bury it.
     parser.usage = "anedl train SETTING [--method METHOD] [--seed N] [options]"
     parser.add_argument("setting", nargs="?", help="see `anedl settings`")
-    parser.add_argument("--method", default="anedl", help="see `anedl methods` (default: anedl)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
+    # No defaults here: what is given beside --config must be told from what is not.
+    parser.add_argument("--method", help=f"see `anedl methods` (default: {DEFAULT_METHOD})")
+    parser.add_argument("--seed", type=int, help="seed of the run (default: 0)")
     parser.add_argument(
         "--fold", type=int, help="which labelled draw (default: the one that belongs to the seed)"
     )
@@ -52,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
     named, _ = _only_method().parse_known_args(words)
     add_options(parser, TrainConfig, "options of the engine", "train")
-    config_type = get_method(named.method).method.config_type
-    add_options(parser, config_type, f"options of {named.method}", "options")
+    method = named.method or DEFAULT_METHOD
+    add_options(parser, get_method(method).method.config_type, f"options of {method}", "options")
 
 
 def add_surroundings(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     train_options, options = given_options(arguments, "train"), given_options(arguments, "options")
     if arguments.config is not None:
-        if arguments.setting or train_options or options:
+        choices = ("setting", "method", "seed", "fold", "dev", "pool_limit")
+        given = [name for name in choices if getattr(arguments, name) not in (None, False)]
+        if given or train_options or options:
             raise ConfigError(
-                "--config repeats a run as it was: give no setting or option beside it"
+                f"--config repeats a run as it was: give no setting or option beside it "
+                f"(given: {', '.join([*given, *train_options, *options])})"
             )
         spec = read_spec(arguments.config)
     elif arguments.setting is None:
@@ -81,10 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         spec = make_spec(
-            arguments.setting, arguments.method, arguments.seed, arguments.fold, arguments.dev,
-            arguments.pool_limit, train_options, options,
+            arguments.setting, arguments.method or DEFAULT_METHOD, arguments.seed or 0,
+            arguments.fold, arguments.dev, arguments.pool_limit, train_options, options,
         )  # fmt: skip
     folder = arguments.out or default_folder(spec.setting, spec.method, spec.seed, spec.development)
+    if arguments.out is None and arguments.config is not None and arguments.resume:
+        folder = arguments.config.parent  # the run that is to go on
     surroundings = Surroundings(
         device=arguments.device, data_root=arguments.data, resume=arguments.resume,
         quiet=arguments.quiet, wandb=arguments.wandb, workers=arguments.workers,
@@ -102,7 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
 def default_folder(setting: str, method: str, seed: int, development: bool) -> Path:
     """runs/cifar100-55-50/anedl-seed1, or …/anedl-dev-seed1."""
     kind = "-dev" if development else ""
-    return Path("runs") / setting.replace("/", "-") / f"{method}{kind}-seed{seed}"
+    name = method.rpartition(":")[2]  # of a method from a file, the class
+    return Path("runs") / setting.replace("/", "-") / f"{name}{kind}-seed{seed}"
 
 
 def print_results(results: dict[str, object]) -> None:
@@ -128,5 +137,5 @@ def write_if_possible(write: Callable[[], Path]) -> None:
 
 def _only_method() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--method", default="anedl")
+    parser.add_argument("--method", nargs="?")
     return parser

@@ -186,7 +186,7 @@ class DiskStream:
     def _next(self) -> tuple[Tensor, ...]:
         try:
             made: tuple[Tensor, ...] | str = next(self._arriving)
-        except RuntimeError as error:
+        except (RuntimeError, OSError, EOFError) as error:
             if not self.workers:
                 raise
             raise DataError(

@@ -28,12 +28,21 @@ class Optimiser:
             self.state["count"] = torch.zeros((), device=values.device)
 
     @torch.no_grad()
-    def update(self, gradient: Tensor, learning_rate: Tensor, allowed: Tensor) -> None:
+    def update(
+        self,
+        gradient: Tensor,
+        learning_rate: Tensor,
+        allowed: Tensor,
+        trained: Tensor | None = None,
+    ) -> None:
         """Take one step along `gradient` (P,), or none where `allowed` () is False.
 
-        Adam's decay is the coupled one of torch.optim.Adam, as for SGD. `gradient` is overwritten.
+        Entries that are not `trained` (P,) stay as they are, as torch.optim leaves parameters
+        without a gradient; None trains all. Adam's decay is the coupled one of torch.optim.Adam, as
+        for SGD. `gradient` is overwritten.
         """
         config = self.config
+        moving = allowed if trained is None else trained & allowed
         if config.weight_decay:
             gradient[: self.decayed].add_(self.values[: self.decayed], alpha=config.weight_decay)
         momentum = self.state["momentum"]
@@ -50,11 +59,11 @@ class Optimiser:
             mean = new_momentum / (1 - config.momentum**new_count)
             scale = (new_square / (1 - config.beta_2**new_count)).sqrt() + ADAM_EPSILON
             direction = mean / scale
-            square.copy_(torch.where(allowed, new_square, square))
+            square.copy_(torch.where(moving, new_square, square))
             count.copy_(torch.where(allowed, new_count, count))
-        momentum.copy_(torch.where(allowed, new_momentum, momentum))
+        momentum.copy_(torch.where(moving, new_momentum, momentum))
         # `where` and not a product with 0: 0 · inf would write a NaN into the weights.
-        self.values.sub_(torch.where(allowed, learning_rate * direction, 0.0))
+        self.values.sub_(torch.where(moving, learning_rate * direction, 0.0))
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ the device and read once every log interval.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,6 +54,7 @@ class Stepper:
         self.flat_average = FlatParameters(average, precision.channels_last)
         self.optimiser = Optimiser(config, self.flat.values, self.flat.decayed)
         self.gradient = torch.zeros_like(self.flat.values)
+        self.trained = torch.ones_like(self.flat.values, dtype=torch.bool)
         device = self.flat.values.device
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.row = torch.zeros((), dtype=torch.int64, device=device)
@@ -117,12 +118,24 @@ class Stepper:
         with self.precision.autocast():
             losses = self.compute_loss(batch, progress)
         total = self.precision.scaled(losses.total())
-        # A head may be idle in a stage: its parameters then have a gradient of zero.
-        gradients = torch.autograd.grad(
-            total, self.flat.parameters, allow_unused=True, materialize_grads=True
-        )
+        found = torch.autograd.grad(total, self.flat.parameters, allow_unused=True)
+        if not self._names:
+            self._mark_trained(found)
+        gradients = [
+            torch.zeros_like(parameter) if gradient is None else gradient
+            for gradient, parameter in zip(found, self.flat.parameters, strict=True)
+        ]
         self.flat.gather(gradients, self.gradient)
         return losses
+
+    def _mark_trained(self, gradients: Sequence[Tensor | None]) -> None:
+        """Remember which parameters take part in this stage; a head may be idle in it.
+
+        What has no gradient must not be decayed either: after a long first stage nothing would be
+        left of a head that is to learn in the second.
+        """
+        for view, gradient in zip(self.flat.views(self.trained), gradients, strict=True):
+            view.fill_(gradient is not None)
 
     def _name_sums(self, losses: Losses) -> None:
         """Make room for the sums of a stage, once its first step has told what there is to sum."""
@@ -141,7 +154,7 @@ class Stepper:
         if config.clip_norm:
             clip_norm(self.gradient, config.clip_norm)
         self.rate.copy_(learning_rate(config, self.step))
-        self.optimiser.update(self.gradient, self.rate, allowed)
+        self.optimiser.update(self.gradient, self.rate, allowed, self.trained)
         self._average(allowed)
         self.step.add_(1)
         self.row.add_(1)

@@ -212,6 +212,8 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(
             f"device {name!r} is not one that torch knows: take cpu or cuda"
         ) from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {name!r}: anedl trains on cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device cuda was asked for, but torch finds no GPU: take --device cpu")
     return device
@@ -241,8 +243,8 @@ def _check_split(path: Path, problem: Problem) -> None:
         )
 
 
-def _mixed(seed: int, epoch: int) -> int:
-    return (seed * 1_000_003 + epoch) % 2**63
+def _mixed(seed: int, step: int) -> int:
+    return (seed * 1_000_003 + step) % 2**63
 
 
 def _not_finite(names: list[str], step: int, folder: Path) -> NotFiniteError:
@@ -252,5 +254,6 @@ def _not_finite(names: list[str], step: int, folder: Path) -> NotFiniteError:
     )  # fmt: skip
     return NotFiniteError(
         f"not finite before step {step}: {', '.join(names)}; {where}. "
-        f"Try a smaller --learning-rate, --clip-norm 1, or --precision fp32."
+        f"Try again in a new folder (--out) with a smaller --learning-rate, --clip-norm 1 or "
+        f"--precision fp32."
     )

@@ -126,6 +126,15 @@ class AnedlConfig(MethodConfig):
             raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
+        for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
+                     "fixmatch_weight", "debias_tau"):  # fmt: skip
+            if getattr(self, name) < 0:
+                raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
+        for name in ("debias_momentum", "fixmatch_threshold"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"option {name}: must lie in 0…1, got {getattr(self, name)}")
+        if self.target_evidence <= 0:
+            raise ConfigError(f"option target_evidence: must be > 0, got {self.target_evidence}")
         for name in ("selection_count", "pool_ratio", "head_width", "top_m"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -1,4 +1,4 @@
-"""What a method is: three verbs, and the types that pass between it and the engine.
+"""What a method is: a few verbs, and the types that pass between it and the engine.
 
 A method never sees the engine, the data or a pool image's true label: `Unlabelled` has no field
 that could carry one.

@@ -14,8 +14,14 @@ from anedl.methods.base import Method
 from anedl.methods.edl import Edl
 from anedl.methods.fixmatch import FixMatch
 from anedl.methods.iedl import IEdl
+from anedl.methods.iomatch import IoMatch
+from anedl.methods.mtc import Mtc
 from anedl.methods.openmatch import OpenMatch
+from anedl.methods.prosub import Prosub
+from anedl.methods.scomatch import Scomatch
+from anedl.methods.ssb import Ssb
 from anedl.methods.supervised import Supervised
+from anedl.methods.t2t import T2t
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,38 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
             engine={"weight_decay": 1e-4},
             by_dataset={"digits": DIGITS_VIEWS},
         ),
+        "mtc": Entry(
+            Mtc,
+            "multi-task curriculum: a domain head, Otsu's threshold, MixMatch",
+            engine={
+                "optimiser": "adam",
+                "learning_rate": 2e-3,
+                "schedule": "constant",
+                "weight_decay": 0.0,
+            },
+            by_dataset={"digits": {"score_window": 2, "ramp_share": 0.4}},
+        ),
+        "t2t": Entry(
+            T2t,
+            "trash to treasure: rotations, cross-modal matching, UDA",
+            by_dataset={"digits": {"selected_ratio": 2}},
+        ),
+        "iomatch": Entry(
+            IoMatch,
+            "joint use of inliers and outliers by an open-set classifier",
+            by_dataset={"imagenet30": {"pool_ratio": 1}},
+        ),
+        "ssb": Entry(Ssb, "FixMatch, then a detector with pseudo-negative mining"),
+        "scomatch": Entry(
+            Scomatch,
+            "outliers as one more class, learnt from a queue of likely outliers",
+            by_dataset={"digits": DIGITS_VIEWS},
+        ),
+        "prosub": Entry(
+            Prosub,
+            "nearness to the subspace of the class prototypes",
+            by_dataset={"digits": DIGITS_VIEWS},
+        ),
     }
 )
 
@@ -120,7 +158,10 @@ def _from_file(path: Path, class_name: str) -> Entry:
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their module up by name while they are made.
     sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"method {path}:{class_name}: the file does not load: {error}") from error
     method = getattr(module, class_name, None)
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise ConfigError(f"method {path}:{class_name}: the file has no such subclass of Method")

@@ -151,7 +151,9 @@ def _tensors(path: Path) -> dict[str, Array]:
     try:
         loaded: dict[str, Array] = load_file(path)
     except FileNotFoundError as error:
-        raise AnedlError(f"{path}: the run's outputs are missing; evaluate it again") from error
+        raise AnedlError(
+            f"{path}: the run's outputs are missing; train it to its end with --resume"
+        ) from error
     except SafetensorError as error:
         raise AnedlError(f"{path}: the run's outputs are damaged ({error})") from error
     return loaded
