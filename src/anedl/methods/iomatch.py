@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anedl import losses, one_vs_all
@@ -36,6 +35,7 @@ from anedl.methods.base import (
     Task,
     Want,
 )
+from anedl.mixmatch import soft_cross_entropy
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.networks.one_vs_all_head import OneVsAllHead
@@ -125,12 +125,6 @@ def closed_mask(probability: Tensor, target: Tensor, confidence: float, outlier:
 def open_mask(target: Tensor, confidence: float) -> Tensor:
     """1.0 where the largest entry of the open target (N, K+1) reaches `confidence`, (N,)."""
     return (target.amax(-1) >= confidence).to(target.dtype)
-
-
-@in_full_precision
-def soft_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """−Σ_c target_c·log softmax(logits)_c for rows of C classes; (N, C), (N, C) → (N,)."""
-    return -(target * F.log_softmax(logits, -1)).sum(-1)
 
 
 @in_full_precision
