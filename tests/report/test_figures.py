@@ -82,7 +82,8 @@ def test_confusion_matrix_has_names_and_numbers_while_they_can_be_read():
 
 
 def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is():
-    to_png(figures.confusion_figure(np.eye(3, dtype=int), ["$x_{", "$$"]))
+    drawn = to_png(figures.confusion_figure(np.eye(3, dtype=int), ["$x_{", "$$"]))
+    assert drawn.startswith(b"\x89PNG")
 
 
 def curve_rows():

@@ -39,8 +39,8 @@ def save_checkpoint(folder: Path, stepper: Stepper, position: Position, config_h
     temporary = folder / f".{name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    _save_module(temporary / "model.safetensors", stepper.method)
-    _save_module(temporary / "average.safetensors", stepper.average)
+    save_model(temporary / "model.safetensors", stepper.method)
+    save_model(temporary / "average.safetensors", stepper.average)
     extra = _state_of(stepper)
     if position.selected is not None:
         extra["selected"] = position.selected
@@ -98,14 +98,8 @@ def _state_of(stepper: Stepper) -> dict[str, Tensor]:
     return state | {f"precision.{key}": value for key, value in stepper.precision.state.items()}
 
 
-def save_model(path: Path, module: torch.nn.Module, metadata: dict[str, str]) -> None:
+def save_model(path: Path, module: torch.nn.Module, metadata: dict[str, str] | None = None) -> None:
     """Write a model's weights and running statistics as one safetensors file."""
-    _save_module(path, module, metadata)
-
-
-def _save_module(
-    path: Path, module: torch.nn.Module, metadata: dict[str, str] | None = None
-) -> None:
     _save_tensors(path, module.state_dict(), metadata)
 
 
