@@ -2,19 +2,26 @@
 
     python benchmarks/step.py --out results/benchmarks/step.json
 
-Images are random bytes: a step costs the same whatever they show. Every row is measured in this
-run, the plain reference too, so that ratios between rows compare like with like.
+Images are random: a step costs the same whatever they show. Every row is measured in this run, the
+plain reference too (operation by operation in fp32, views made by PIL in worker processes), so that
+ratios between rows compare like with like. A `name` ending in `plain-views` draws and augments
+nothing but an index; `fixed-batch` repeats one batch that is on the device already.
 """
 
 import argparse
 import json
+import os
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
+from torch.utils.flop_counter import FlopCounterMode
 
-from anedl.data.dataset import ArrayImages, Dataset, LabelledImages
+from anedl.data.dataset import ArrayImages, Dataset, FileImages, LabelledImages
 from anedl.data.settings import get_setting
 from anedl.engine.execution import Captured, Compiled, Eager
 from anedl.engine.precision import Precision
@@ -23,36 +30,53 @@ from anedl.engine.results import describe_device
 from anedl.engine.spec import make_spec
 from anedl.engine.train import build_stepper
 from anedl.methods.base import Stage
+from anedl.networks import build_backbone
 from anedl.views import View
 
 EXECUTIONS = {"eager": Eager, "compiled": Compiled, "captured": Captured}
-SETTINGS = {6: "cifar10-6/50", 55: "cifar100-55/50", 80: "cifar100-80/50"}
-# What WRN-28-2 must compute for 640 images, and move if every layer is fused, at the rates measured
-# on an H200: 0.82 TFLOP at 790 TFLOP/s, 4.7 GB at 4.3 TB/s.
-FLOOR_MS = 1.1
+SETTINGS = {
+    6: "cifar10-6/50", 55: "cifar100-55/50", 80: "cifar100-80/50",
+    60: "miniimagenet-60/50", 20: "imagenet30-20/130",
+}  # fmt: skip
+# bf16 matrix products measured on an H200. The other limit is memory: WRN-28-2 moves 4.7 GB for 640
+# images if every layer is fused, 1.1 ms at the 4.3 TB/s measured there.
+FLOPS_A_SECOND = 790e12
+FILES = 500  # different JPEG files behind the images of a streamed data set
 
 
-def random_dataset(setting):
-    """Random pixels with the setting's own counts of labels."""
+def random_dataset(setting, folder):
+    """Random pixels with the setting's own counts of labels; JPEG files where a run reads files."""
     generator = np.random.default_rng(0)
 
     def part(counts):
         labels = np.repeat(np.arange(len(counts)), counts).astype(np.int64)
+        if setting.augmentation == "imagenet":
+            files = [folder / f"{i}.jpg" for i in range(FILES)]
+            return LabelledImages(
+                FileImages([files[i % FILES] for i in range(len(labels))]), labels
+            )
         shape = (len(labels), setting.image_size, setting.image_size, len(setting.mean))
         return LabelledImages(ArrayImages(generator.integers(0, 256, shape, np.uint8)), labels)
 
+    if setting.augmentation == "imagenet":
+        for i in range(FILES):
+            # Coarse noise, enlarged: files of some 60 KB, like photographs of this size.
+            coarse = Image.fromarray(generator.integers(0, 256, (75, 100, 3), np.uint8))
+            coarse.resize((500, 375), Image.Resampling.BICUBIC).save(folder / f"{i}.jpg")
     names = tuple(map(str, range(setting.num_classes)))
     return Dataset(setting.dataset, names, part(setting.train_counts), part(setting.test_counts))
 
 
-def stepper_for(classes, execution, precision, options, method="anedl"):
+def stepper_for(classes, execution, precision, options, method="anedl", stream="auto", folder=None):
     setting = get_setting(SETTINGS[classes])
-    spec = make_spec(setting.name, method, train={"epochs": 20}, options=options)
-    problem = load_problem(setting, spec.fold, dataset=random_dataset(setting))
+    train = {"epochs": 20, "stream": stream}
+    spec = make_spec(setting.name, method, train=train, options=options)
+    problem = load_problem(setting, spec.fold, dataset=random_dataset(setting, folder))
+    problem = replace(problem, workers=min(16, os.cpu_count()))
     return build_stepper(spec, problem, precision, EXECUTIONS[execution]())
 
 
-def without_augmentation(stepper):
+def plain_views(stepper):
     """Every view is the plain image: what is left is index, network, losses and update."""
     augment = stepper.stream.augment
     stepper.stream.augment = lambda images, view, seed, step, slot: augment(
@@ -60,10 +84,16 @@ def without_augmentation(stepper):
     )
 
 
-def measure(stepper, stage, steps):
+def fixed_batch(stepper, stage, selected):
+    """Every step takes the first step's batch: what is left is network, losses and update."""
+    stepper.begin_epoch(stage, 10, 0, selected)
+    batch = stepper.draw_batch(stepper.row, stepper.step)
+    stepper.draw_batch = lambda row, step: batch
+
+
+def measure(stepper, stage, steps, selected):
     """Median over five stretches of `steps` steps, after warm-up; peak memory of all of it."""
     device = stepper.gradient.device
-    selected = torch.arange(15_000) if stage is Stage.SELF_TRAIN else None
     stepper.begin_epoch(stage, 10, 0, selected)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -72,12 +102,21 @@ def measure(stepper, stage, steps):
     first = time.perf_counter() - began
     stretches = []
     for _ in range(5):
-        stepper.begin_epoch(stage, 10, 0, selected)
         began = time.perf_counter()
         stepper.take_many(steps)
         stretches.append((time.perf_counter() - began) / steps)
     peak = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else 0.0
     return 1e3 * float(np.median(stretches)), peak, first
+
+
+def floor_ms(stepper, size):
+    """Time that the trunk's multiplications alone would take at the rate above."""
+    views = sum(len(want.views) * want.ratio for want in stepper.stream.wants.values())
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        trunk = build_backbone(stepper.config.backbone, 3, 0.001)
+        trunk(torch.empty(2, 3, size, size)).sum().backward()
+    flops_an_image = counter.get_total_flops() / 2
+    return 1e3 * flops_an_image * views * stepper.config.batch_size / FLOPS_A_SECOND
 
 
 def main():
@@ -89,39 +128,60 @@ def main():
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     gpu = device.type == "cuda"
     rows = []
+    temporary = tempfile.TemporaryDirectory()
 
-    def row(name, mode, stage, classes, augmentation, precision, options=None, steps=None):
+    def row(
+        name, mode="captured", stage=2, classes=55, augmentation=True, precision="bf16",
+        options=None, steps=None, stream="auto",
+    ):  # fmt: skip
         if arguments.only and name not in arguments.only:
             return
         torch._dynamo.reset()
-        stepper = stepper_for(classes, mode, Precision(precision, device), options or {})
-        if not augmentation:
-            without_augmentation(stepper)
-        ms, peak, first = measure(stepper, Stage(stage), steps or arguments.steps)
+        folder = Path(temporary.name)
+        stepper = stepper_for(
+            classes, mode, Precision(precision, device), options or {}, "anedl", stream, folder
+        )
+        selected = torch.arange(10_000) if stage == 2 else None
+        if name.endswith("fixed-batch"):
+            fixed_batch(stepper, Stage(stage), selected)
+        elif not augmentation:
+            plain_views(stepper)
+        ms, peak, first = measure(stepper, Stage(stage), steps or arguments.steps, selected)
+        floor = floor_ms(stepper, get_setting(SETTINGS[classes]).image_size)
+        stepper.stream.close()
         rows.append({
             "name": name, "mode": mode, "stage": stage, "classes": classes,
-            "augmentation": augmentation, "ms_per_step": round(ms, 3), "peak_mib": round(peak),
-            "first_steps_s": round(first, 1), "precision": precision,
+            "backbone": stepper.config.backbone, "augmentation": augmentation,
+            "precision": precision, "ms_per_step": round(ms, 3), "peak_mib": round(peak),
+            "first_steps_s": round(first, 1), "floor_ms": round(floor, 3),
             "device": describe_device(device), "torch": torch.__version__,
         })  # fmt: skip
-        print(
-            f"{name:<28} {ms:9.3f} ms  {peak:7.0f} MiB  first five steps {first:.1f} s", flush=True
-        )
+        same = [r for r in rows if r["name"] == "reference"]
+        if same:
+            rows[-1]["times_faster_than_reference"] = round(same[0]["ms_per_step"] / ms, 2)
+        ratio = f"{same[0]['ms_per_step'] / ms:6.1f} × the reference" if same else ""
+        print(f"{name:<28} {ms:9.3f} ms {peak:7.0f} MiB  first {first:5.1f} s {ratio}", flush=True)
+        if arguments.out:
+            arguments.out.parent.mkdir(parents=True, exist_ok=True)
+            arguments.out.write_text(json.dumps(rows, indent=2) + "\n")
 
-    few = 10 if gpu else 2
-    row("eager-fp32", "eager", 2, 55, True, "fp32", steps=few)
-    row("eager-bf16", "eager", 2, 55, True, "bf16", steps=few)
+    few = 12 if gpu else 2
+    row("reference", "eager", precision="fp32", steps=few, stream="disk")
+    row("eager-fp32", "eager", precision="fp32", steps=few)
+    row("eager-bf16", "eager", steps=few)
     if gpu:
-        row("compiled", "compiled", 2, 55, True, "bf16")
-        row("captured", "captured", 2, 55, True, "bf16")
-        row("captured-plain-views", "captured", 2, 55, False, "bf16")
-        row("captured-one-pass", "captured", 2, 55, True, "bf16", {"forward_passes": "one"})
-        row("captured-stage-1", "captured", 1, 55, True, "bf16")
-        row("captured-6-classes", "captured", 2, 6, True, "bf16")
-        row("captured-80-classes", "captured", 2, 80, True, "bf16")
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(rows, indent=2) + "\n")
+        row("compiled", "compiled")
+        row("captured")
+        row("captured-plain-views", augmentation=False)
+        row("captured-one-pass", options={"forward_passes": "one"})
+        row("captured-stage-1", stage=1)
+        row("captured-6-classes", classes=6)
+        row("captured-80-classes", classes=80)
+        row("resnet18-84", classes=60)
+        row("resnet18-84-plain-views", classes=60, augmentation=False)
+        row("resnet18-224", "compiled", classes=20, steps=few)
+        row("resnet18-224-fixed-batch", "compiled", classes=20, augmentation=False)
+    temporary.cleanup()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,13 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def cache_folder() -> Path:
+    """Where compiled code is kept between runs: `ANEDL_CACHE`, or the user's cache folder."""
+    if named := os.environ.get("ANEDL_CACHE"):
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anedl"
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

@@ -5,13 +5,14 @@ plain launcher. The kernels themselves need a Hopper GPU and are held against th
 """
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from anedl.networks import WideResNet
-from anedl.networks.kernels import can_fuse, fused_features
+from anedl.networks.kernels import can_fuse, enable_kernels, fused_features, nvrtc
 from anedl.networks.kernels.parts import BlockWeights, Norm, unpack_kernels
 from anedl.networks.kernels.plain_launcher import PlainLauncher
 
@@ -72,7 +73,38 @@ def test_schedule_survives_the_compiler() -> None:
 
 def test_other_networks_keep_their_plain_forward_pass() -> None:
     images = torch.randn(2, 3, 32, 32)
-    assert not can_fuse(scrambled(10), images)  # on a CPU
+    model = scrambled(10)
+    assert not enable_kernels(model, torch.bfloat16, torch.device("cpu"))
+    assert not can_fuse(model, images)
+    model.own_kernels = True  # as on a GPU that has them
+    assert can_fuse(model, images)
+    assert not can_fuse(model, images[:, :, ::2, ::2])  # half the size
+    assert not can_fuse(model, images[:1])  # kernels take images by twos
+    assert not can_fuse(model.eval(), images)
+
+
+def test_enabled_network_gives_the_same_features() -> None:
+    model = scrambled(10).double()
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    expected = model(images)
+    model.own_kernels = True
+    torch.testing.assert_close(model(images), expected)
+
+
+def test_compiled_binary_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def compile_cuda(source: str, architecture: str) -> bytes:
+        compiled.append(source)
+        return f"{architecture}: {source}".encode()
+
+    monkeypatch.setenv("ANEDL_CACHE", str(tmp_path))
+    monkeypatch.setattr(nvrtc, "compile_cuda", compile_cuda)
+    assert nvrtc._cached("a", "sm_90a") == nvrtc._cached("a", "sm_90a") == b"sm_90a: a"
+    assert nvrtc._cached("b", "sm_90a") == b"sm_90a: b"
+    assert compiled == ["a", "b"]
+    monkeypatch.setenv("ANEDL_CACHE", "/dev/null/nowhere")  # cannot be written: does without
+    assert nvrtc._cached("a", "sm_90a") == b"sm_90a: a"
 
 
 @needs_hopper
@@ -196,9 +228,10 @@ class TestHopperKernels:
         exact = model.double()(images.double())
         wanted = gradients(exact, model)
         model.float()
+        assert enable_kernels(model, torch.bfloat16, torch.device("cuda"))
         with torch.autocast("cuda", dtype=torch.bfloat16):
             assert can_fuse(model, images)
-            features = fused_features(model, images)
+            features = model(images)
         assert distance(features, exact) < 0.02
         found = gradients(features, model)
         assert max(distance(found[name], wanted[name]) for name in found) < 0.5

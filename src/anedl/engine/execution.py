@@ -4,12 +4,15 @@ The step itself is the same code in all three. Compilation fuses the many small 
 augmentation, the losses and the update; capture removes the launch of every kernel from the host.
 """
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from anedl.errors import ConfigError
+from anedl.files import cache_folder
+from anedl.networks.kernels import enable_kernels
 
 if TYPE_CHECKING:
     from anedl.engine.step import Stepper
@@ -59,6 +62,9 @@ class Compiled:
 
     def prepare(self, stepper: "Stepper") -> None:
         """Compile lazily: the first step of a stage takes the time."""
+        # The compiler's own place is a temporary folder, which a restart of the machine empties.
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+        enable_kernels(stepper.method, stepper.precision.dtype, stepper.precision.device)
         if stepper.stream.capturable:
             stepper.draw_batch = _compile(stepper.draw_batch)
         stepper.compute_loss = _compile(stepper.compute_loss)

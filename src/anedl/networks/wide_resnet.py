@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anedl.errors import ConfigError
+from anedl.networks.kernels import can_fuse, fused_features
 
 
 def _conv3x3(channels_in: int, channels_out: int, stride: int = 1) -> nn.Conv2d:
@@ -80,6 +81,7 @@ class WideResNet(nn.Module):
                 f"(10, 16, 22, 28, …) and the width at least 1"
             )
         self.leaky_slope = leaky_slope
+        self.own_kernels = False  # see `enable_kernels`; the layers below compute the same
         self.feature_width = 4 * base_width * width
         blocks_a_group = (depth - 4) // 6
 
@@ -112,6 +114,8 @@ class WideResNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Features (N, feature_width) of normalised images (N, channels, H, W)."""
+        if can_fuse(self, images):
+            return fused_features(self, images)
         out = self.blocks(self.stem(images))
         out = F.leaky_relu(self.bn(out), self.leaky_slope, inplace=True)
         return out.mean(dim=(2, 3))

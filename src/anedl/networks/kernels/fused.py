@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anedl.networks.kernels.nvrtc import KernelError
 from anedl.networks.kernels.parts import NORM_ROWS
@@ -19,17 +19,33 @@ if TYPE_CHECKING:
     from anedl.networks.wide_resnet import WideBlock, WideResNet
 
 
+def enable_kernels(module: nn.Module, dtype: torch.dtype, device: torch.device) -> bool:
+    """Let the wide residual networks in `module` train by their own kernels; say whether any does.
+
+    `dtype` is the arithmetic that autocast will choose for them.
+    """
+    from anedl.networks.wide_resnet import WideResNet
+
+    if device.type != "cuda" or dtype != torch.bfloat16 or not _kernels_work(device):
+        return False
+    fitting = [
+        trunk
+        for trunk in module.modules()
+        if isinstance(trunk, WideResNet)
+        and (trunk.stem.in_channels, trunk.stem.out_channels, trunk.feature_width) == (3, 16, 128)
+    ]
+    for trunk in fitting:
+        trunk.own_kernels = True
+    return bool(fitting)
+
+
 def can_fuse(trunk: "WideResNet", images: Tensor) -> bool:
-    """Whether `fused_features` takes this network with these images, here and now."""
+    """Whether these images, now, go through the kernels of a network that has them enabled."""
     return (
-        trunk.training
-        and images.is_cuda
-        and torch.is_autocast_enabled("cuda")
-        and torch.get_autocast_dtype("cuda") == torch.bfloat16
-        and images.shape[1:] == (3, 32, 32)
+        trunk.own_kernels
+        and trunk.training
+        and images.shape[2:] == (32, 32)
         and images.shape[0] % 2 == 0
-        and (trunk.stem.out_channels, trunk.feature_width) == (16, 128)
-        and _kernels_work()
     )
 
 
@@ -74,14 +90,10 @@ def _(means: list[Tensor], variances: list[Tensor], states: Tensor, momentum: fl
     pass
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _kernels_work() -> bool:
-    return _compile_kernels()
-
-
 @cache
-def _compile_kernels() -> bool:
-    if torch.cuda.get_device_capability() != (9, 0):
+def _kernels_work(device: torch.device) -> bool:
+    """Compile them, once; a GPU they are not made for, or one that refuses them, does without."""
+    if torch.cuda.get_device_capability(device) != (9, 0):
         return False
     from anedl.networks.kernels.hopper import kernel
 

@@ -4,12 +4,15 @@ No CUDA toolkit has to be installed: `libnvrtc` is a dependency of every PyTorch
 Launches go to PyTorch's current stream, so they can be captured in a CUDA graph.
 """
 
+import contextlib
 import ctypes
+import hashlib
 
 import torch
 from torch import Tensor
 
 from anedl.errors import AnedlError
+from anedl.files import cache_folder, replacing
 
 Argument = Tensor | int | float | ctypes.Structure | None
 
@@ -73,7 +76,7 @@ class CudaModule:
         torch.cuda.current_stream()  # makes sure that the device has a context
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._module = ctypes.c_void_p()
-        binary = _compile(source, architecture)
+        binary = _cached(source, architecture)
         _check(self._driver.cuModuleLoadData(ctypes.byref(self._module), binary), "loaded")
 
     def kernel(self, name: str) -> CudaKernel:
@@ -117,7 +120,22 @@ def _check(status: int, what: str) -> None:
         raise KernelError(f"a GPU kernel could not be {what}: CUDA driver error {status}")
 
 
-def _compile(source: str, architecture: str) -> bytes:
+def _cached(source: str, architecture: str) -> bytes:
+    """The binary of an earlier process with the same source and CUDA, or a new one, kept.
+
+    A cache that cannot be read or written costs the seconds that it would have saved, no more.
+    """
+    name = hashlib.sha256(f"{architecture} {torch.version.cuda}\n{source}".encode()).hexdigest()
+    path = cache_folder() / "kernels" / f"{name}.cubin"
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    binary = compile_cuda(source, architecture)
+    with contextlib.suppress(OSError), replacing(path) as temporary:
+        temporary.write_bytes(binary)
+    return binary
+
+
+def compile_cuda(source: str, architecture: str) -> bytes:
     """A binary for `architecture` ("sm_90a")."""
     assert torch.version.cuda is not None, "this PyTorch was built without CUDA"
     library = ctypes.CDLL(f"libnvrtc.so.{torch.version.cuda.split('.')[0]}")
