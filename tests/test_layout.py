@@ -21,6 +21,7 @@ LAYERS = [
     ["evaluation"],
     ["engine"],
     ["report"],
+    ["ledger"],
     ["presets"],
     ["api"],
     ["cli", "__init__", "__main__"],

@@ -40,6 +40,7 @@ def train(
     fold: int | None = None,
     development: bool = False,
     pool_limit: int | None = None,
+    budget: str = "full",
     resume: bool = False,
     device: str = "auto",
     data: str | Path | None = None,
@@ -58,6 +59,7 @@ def train(
         fold: which labelled draw, if not the one that belongs to the seed.
         development: train on the development split.
         pool_limit: use only so many pool images.
+        budget: "full" (the paper's length) or "fast" (a quarter of it).
         resume: go on with the run in `out`.
         device: "auto", "cpu", "cuda" …
         data: folder of the data sets.
@@ -81,6 +83,7 @@ def train(
         pool_limit,
         train={name: value for name, value in options.items() if name in engine_names},
         options={name: value for name, value in options.items() if name not in engine_names},
+        budget=budget,
     )
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="anedl-"))
     surroundings = Surroundings(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from anedl.cli import main
-from anedl.cli.train import default_folder
+from anedl.engine.spec import default_folder
 from anedl.methods.catalogue import METHODS
 
 TINY = ["--epochs", "2", "--epoch-steps", "3", "--pretrain-epochs", "1", "--batch-size", "8"]
@@ -85,20 +85,6 @@ def test_bad_input_is_told_plainly(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 1
     assert said in capsys.readouterr().err
-
-
-def test_evaluate_gives_the_recorded_figures(finished, capsys):
-    results = json.loads((finished / "results.json").read_text())
-    for model, key in (("last", "last"), ("best", "best_val")):
-        assert main(["evaluate", str(finished), "--model", model, "--json"]) == 0
-        assert json.loads(capsys.readouterr().out) == results[key]["test"]
-
-
-def test_evaluate_prints_a_table(finished, capsys):
-    assert main(["evaluate", str(finished)]) == 0
-    printed = capsys.readouterr().out
-    assert "test error" in printed
-    assert "top_m_evidence" in printed
 
 
 def test_doctor_knows_what_is_here(capsys):

@@ -19,12 +19,17 @@ def finished(tiny_spec, tiny_run, tmp_path_factory):
 def test_the_figures_come_out_again(finished, model, key):
     folder, results = finished
     again = evaluate_run(folder, model, "cpu").to_json()
-    expected = results[key]["test"]
+    expected, expected_unseen = results[key]["test"], results[key]["unseen"]
     assert again["error"] == pytest.approx(expected["error"], abs=1e-9)
     assert again["by_score"].keys() == expected["by_score"].keys()
     for name, row in expected["by_score"].items():
         # Kernels lie in another order than while training: the last digits may differ.
         assert again["by_score"][name] == pytest.approx(row, abs=5e-3), name
+    assert again["unseen"].keys() == expected_unseen.keys()
+    for set_name, entry in expected_unseen.items():
+        for name, row in entry["by_score"].items():
+            found = again["unseen"][set_name]["by_score"][name]
+            assert found == pytest.approx(row, abs=5e-3), (set_name, name)
 
 
 def test_a_run_that_was_not_finished(finished, tmp_path):

@@ -84,7 +84,7 @@ def test_cut_and_continued_without_workers_gives_the_same_bits(
 def test_evaluating_a_run_on_files_finds_its_results_again(streamed, files_problem, monkeypatch):
     _, folder, results = streamed
     monkeypatch.setattr("anedl.engine.evaluate.load_problem", lambda *_: files_problem())
-    metrics = evaluate_run(folder, "last", "cpu")
+    metrics = evaluate_run(folder, "last", "cpu").test
     expected = results["last"]["test"]
     # Kernels lie in another order than while training: the last digits may differ.
     assert metrics.error == pytest.approx(expected["error"], abs=1e-9)

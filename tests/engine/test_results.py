@@ -1,12 +1,19 @@
 """What a finished run says of itself, recomputed from its files."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 
+from anedl.data.outliers import NoiseImages
+from anedl.engine import judge
 from anedl.engine.checkpoint import load_module
+from anedl.engine.inference import outputs_of
+from anedl.engine.precision import Precision
+from anedl.engine.results import write_results
 from anedl.engine.train import build_method
 from anedl.scores import SCORES
 
@@ -107,3 +114,74 @@ def test_a_method_without_evidence_or_selection(tiny_spec, tiny_run, tmp_path):
     pool = load_file(tmp_path / "outputs" / "pool-last.safetensors")
     assert set(pool) == {"score", "predicted", "probability", "truth"}
     assert "alpha" not in load_file(tmp_path / "outputs" / "test-last.safetensors")
+
+
+@pytest.mark.parametrize(("key", "file"), [
+    ("last", "model.safetensors"), ("best_val", "best.safetensors"),
+])  # fmt: skip
+def test_noise_is_told_apart_from_the_test(finished, problem, key, file):
+    """Each model's own figures on noise, recomputed from the noise and the saved model."""
+    spec, folder, results = finished
+    figures = results[key]
+    assert list(figures["unseen"]) == ["uniform-noise", "gaussian-noise"]
+    method = build_method(spec, problem, torch.device("cpu"))
+    load_module(method, load_file(folder / file))
+    method.eval()
+    images, targets = problem.test()
+    noise = NoiseImages("gaussian-noise", 2000, 8, 1)
+    outliers = torch.stack([torch.from_numpy(noise[i][None, :, :, 0]) for i in range(2000)])
+    with torch.no_grad():
+        inside = method.outputs(images[torch.from_numpy(targets >= 0)]).score.numpy()
+        outside = method.outputs(outliers).score.numpy()
+    entry = figures["unseen"]["gaussian-noise"]
+    assert entry["images"] == 2000
+    row = entry["by_score"]["score"]
+    inlier = np.repeat([1, 0], [len(inside), 2000])
+    assert row["auroc"] == pytest.approx(
+        roc_auc_score(inlier, np.concatenate([inside, outside])), abs=1e-3
+    )
+    assert row["rejected"] == pytest.approx(
+        (outside < figures["thresholds"]["score"]).mean(), abs=2e-3
+    )
+
+
+def results_again(spec, folder, problem, best, monkeypatch):
+    """Write a finished run's results again; give them, what was said and the sizes of sets seen."""
+    looked_at, said = [], []
+    monkeypatch.setattr(
+        judge, "outputs_of", lambda *args: looked_at.append(len(args[1])) or outputs_of(*args)
+    )
+    device = torch.device("cpu")
+    average = build_method(spec, problem, device)
+    load_module(average, load_file(folder / "model.safetensors"))
+    written = write_results(
+        folder, spec, problem, average, best, None, Precision("fp32", device), 1.0, said.append
+    )
+    return written, said, looked_at
+
+
+def test_a_best_model_that_is_the_last_is_tested_once(finished, problem, monkeypatch, tmp_path):
+    spec, done, _ = finished
+    folder = tmp_path / "run"
+    shutil.copytree(done, folder, ignore=shutil.ignore_patterns("outputs"))
+    best = {"epoch": 3, "validation_error": 0.4}
+    written, said, looked_at = results_again(spec, folder, problem, best, monkeypatch)
+    assert looked_at == [60, 600, 2000, 2000]
+    assert written["best_val"] == written["last"]
+    outputs = folder / "outputs"
+    for part in ("test", "validation"):
+        first, second = (outputs / f"{part}-{name}.safetensors" for name in ("last", "best"))
+        assert first.read_bytes() == second.read_bytes()
+    assert any("600 images" in line for line in said)
+
+
+def test_another_best_model_is_tested_too(finished, problem, monkeypatch, tmp_path):
+    spec, done, results = finished
+    folder = tmp_path / "run"
+    shutil.copytree(done, folder)
+    best = {"epoch": 1, "validation_error": 0.2}
+    written, said, looked_at = results_again(spec, folder, problem, best, monkeypatch)
+    assert looked_at == [60, 600, 2000, 2000] * 2
+    assert any("epoch 2" in line for line in said)
+    assert written["last"]["test"]["error"] == results["last"]["test"]["error"]
+    assert written["best_val"]["test"]["error"] == results["best_val"]["test"]["error"]

@@ -1,4 +1,5 @@
 import base64
+import json
 import re
 import sys
 from dataclasses import replace
@@ -90,6 +91,21 @@ def test_a_hostile_class_name_stays_text(make_run, blank_pictures):
     _, page = read_page(write_report(make_run(names=[hostile, "b", "c", "d", "e", "f"])))
     assert "script" not in page.tags
     assert hostile in page.text
+
+
+def test_outliers_from_elsewhere_have_a_table_of_their_own(make_run, blank_pictures):
+    folder = make_run()
+    _, page = read_page(write_report(folder))
+    assert "Outliers from elsewhere" not in page.text  # a run that recorded none
+    hostile = "folder:/<script>alert(1)</script>"
+    row = {"auroc": 0.987, "aupr_in": 0.9, "aupr_out": 0.8, "fpr95": 0.071, "rejected": 0.654}
+    path = folder / "results.json"
+    results = json.loads(path.read_text())
+    results["last"]["unseen"] = {hostile: {"images": 2000, "by_score": {"score": row}}}
+    path.write_text(json.dumps(results))
+    _, page = read_page(write_report(folder))
+    assert "script" not in page.tags
+    assert f"{hostile} 2,000 98.7 90.0 80.0 7.1 65.4" in page.text
 
 
 def test_a_method_without_evidence_gets_the_figures_it_can(make_run, blank_pictures):

@@ -20,6 +20,8 @@ COMMANDS = {
     "train": "train a method on a setting",
     "evaluate": "test a trained run again",
     "report": "write the illustrated report of a run",
+    "reproduce": "run the paper's experiments beside their published scores",
+    "ledger": "set finished runs beside the published numbers",
     "data": "fetch, verify and locate the data sets",
     "settings": "list the benchmark settings with their counts",
     "methods": "list the training methods, or every option of one",

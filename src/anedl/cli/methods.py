@@ -1,4 +1,9 @@
-"""List the training methods, or every option of one with its default and where it comes from."""
+"""List the training methods, or every option of one with its default and where it comes from.
+
+anedl methods
+anedl methods openmatch
+anedl methods my/method.py:MyMethod
+"""
 
 import argparse
 import textwrap
@@ -6,12 +11,16 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from anedl.methods.catalogue import Entry
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare which method."""
-    parser.add_argument("name", nargs="?", help="show this method's options")
+    parser.add_argument(
+        "name", nargs="?", help="show the options of this one: a name, or path/to/file.py:ClassName"
+    )
     parser.add_argument("--markdown", action="store_true", help="as a Markdown table")
 
 
@@ -34,15 +43,23 @@ def run(arguments: argparse.Namespace) -> int:
         value = entry.options.get(a_field.name, field_default(a_field))
         print(f"{a_field.name} = {value}")
         print(textwrap.indent(field_help(a_field), "    "))
-    for dataset, options in entry.by_dataset.items():
-        print(f"\non {dataset} it changes:")
-        for name, value in options.items():
-            print(f"{name} = {value}")
     if entry.engine:
         print("\nof the engine it changes:")
-        for name, value in entry.engine.items():
-            print(f"{name} = {value}")
+        _print_values(entry.engine)
+    for dataset in sorted(entry.by_dataset.keys() | entry.engine_by_dataset.keys()):
+        print(f"\non {dataset} it changes:")
+        _print_values(entry.by_dataset.get(dataset, {}))
+        _print_values(entry.engine_by_dataset.get(dataset, {}))
+    if entry.note:
+        print(f"\nnote: {entry.note}")
+    if entry.in_epochs:
+        print(f"\nin proportion to the length of the run: {', '.join(entry.in_epochs)}")
     return 0
+
+
+def _print_values(options: "Mapping[str, Any]") -> None:
+    for name, value in options.items():
+        print(f"{name} = {value}")
 
 
 def options_table(entry: "Entry") -> str:

@@ -2,6 +2,8 @@
 
     anedl train digits
     anedl train cifar100-55/50 --method anedl --seed 1
+    anedl train cifar100-55/50 --budget fast
+    anedl train digits --method my/method.py:MyMethod
     anedl train cifar100-55/50 --dev --epochs 50 --labelled-views flip strong
     anedl train --config runs/digits/anedl-seed0/config.json --out runs/again
     anedl train cifar100-55/50 --resume
@@ -26,7 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     parser.usage = "anedl train SETTING [--method METHOD] [--seed N] [options]"
     parser.add_argument("setting", nargs="?", help="see `anedl settings`")
     # No defaults here: what is given beside --config must be told from what is not.
-    parser.add_argument("--method", help=f"see `anedl methods` (default: {DEFAULT_METHOD})")
+    parser.add_argument(
+        "--method",
+        help=f"see `anedl methods`, or path/to/file.py:ClassName (default: {DEFAULT_METHOD})",
+    )
+    parser.add_argument(
+        "--budget", choices=["full", "fast"],
+        help="length of the run: the paper's (full, the default), or a quarter of it with every "
+        "schedule in proportion (fast)",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, help="seed of the run (default: 0)")
     parser.add_argument(
         "--fold", type=int, help="which labelled draw (default: the one that belongs to the seed)"
@@ -68,19 +78,19 @@ def add_surroundings(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, then say what came out and where it is."""
-    from anedl.engine.spec import make_spec, read_spec
+    from anedl.engine.spec import default_folder, make_spec, read_spec_to_train
     from anedl.engine.train import Surroundings, train
 
     train_options, options = given_options(arguments, "train"), given_options(arguments, "options")
     if arguments.config is not None:
-        choices = ("setting", "method", "seed", "fold", "dev", "pool_limit")
+        choices = ("setting", "method", "budget", "seed", "fold", "dev", "pool_limit")
         given = [name for name in choices if getattr(arguments, name) not in (None, False)]
         if given or train_options or options:
             raise ConfigError(
                 f"--config repeats a run as it was: give no setting or option beside it "
                 f"(given: {', '.join([*given, *train_options, *options])})"
             )
-        spec = read_spec(arguments.config)
+        spec = read_spec_to_train(arguments.config)
     elif arguments.setting is None:
         raise ConfigError(
             "which setting? `anedl settings` lists them; `anedl train digits` is quick"
@@ -89,10 +99,15 @@ def run(arguments: argparse.Namespace) -> int:
         spec = make_spec(
             arguments.setting, arguments.method or DEFAULT_METHOD, arguments.seed or 0,
             arguments.fold, arguments.dev, arguments.pool_limit, train_options, options,
+            arguments.budget or "full",
         )  # fmt: skip
-    folder = arguments.out or default_folder(spec.setting, spec.method, spec.seed, spec.development)
+    folder = arguments.out or default_folder(
+        spec.setting, spec.method, spec.seed, spec.development, spec.budget
+    )
     if arguments.out is None and arguments.config is not None and arguments.resume:
         folder = arguments.config.parent  # the run that is to go on
+    if arguments.resume and (folder / "config.json").exists():
+        read_spec_to_train(folder / "config.json")  # refuses a method whose file has changed
     surroundings = Surroundings(
         device=arguments.device, data_root=arguments.data, resume=arguments.resume,
         quiet=arguments.quiet, wandb=arguments.wandb, workers=arguments.workers,
@@ -105,13 +120,6 @@ def run(arguments: argparse.Namespace) -> int:
 
         write_if_possible(lambda: write_report(folder, arguments.data))
     return 0
-
-
-def default_folder(setting: str, method: str, seed: int, development: bool) -> Path:
-    """runs/cifar100-55-50/anedl-seed1, or …/anedl-dev-seed1."""
-    kind = "-dev" if development else ""
-    name = method.rpartition(":")[2]  # of a method from a file, the class
-    return Path("runs") / setting.replace("/", "-") / f"{name}{kind}-seed{seed}"
 
 
 def print_results(results: dict[str, object]) -> None:

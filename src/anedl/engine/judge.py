@@ -1,5 +1,7 @@
-"""Figures of a model on a set of images with known truth."""
+"""Figures of a model on images with known truth."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,14 +11,37 @@ from anedl import scores
 from anedl.data.batches import ImageSet
 from anedl.engine.inference import outputs_of
 from anedl.engine.precision import Precision
-from anedl.evaluation.metrics import OpenSetMetrics, evaluate
+from anedl.engine.problem import Problem
+from anedl.evaluation.metrics import OUTLIER, OpenSetMetrics, acceptance_threshold, evaluate
+from anedl.evaluation.unseen import UnseenMetrics, evaluate_unseen
 from anedl.methods.base import Method, Outputs
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Say = Callable[[str], None]
+"""Told in a line what is being done now."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a model says of the validation and test images, and every figure that follows."""
+
+    validation: Outputs
+    validation_targets: IntArray
+    test: Outputs
+    test_targets: IntArray
+    validation_error: float
+    thresholds: dict[str, float]  # by score; each accepts 95 % of the validation images
+    metrics: OpenSetMetrics  # of the test images, balanced accuracy at these thresholds
+    inlier_scores: dict[str, FloatArray]  # of the test's inliers
+
+
+def silent(text: str) -> None:
+    """Say nothing."""
 
 
 def judge(
-    method: Method, images: ImageSet, targets: npt.NDArray[np.int64], precision: Precision
+    method: Method, images: ImageSet, targets: IntArray, precision: Precision
 ) -> dict[str, Any]:
     """Short figures for the log: error, calibration, and AUROC by the method's own score."""
     metrics = metrics_of(outputs_of(method, images, precision), targets, method.task.top_m)
@@ -26,9 +51,52 @@ def judge(
     return row
 
 
+def measure(method: Method, problem: Problem, precision: Precision, say: Say = silent) -> Measured:
+    """Run a model over validation and test images and compute every figure."""
+    top_m = method.task.top_m
+    images, validation_targets = problem.validation()
+    say(f"setting thresholds on {len(images):,} validation images")
+    validation = outputs_of(method, images, precision)
+    thresholds = {
+        name: acceptance_threshold(values) for name, values in scores_of(validation, top_m).items()
+    }
+    images, test_targets = problem.test()
+    say(f"testing on {len(images):,} images")
+    test = outputs_of(method, images, precision)
+    inlier = test_targets != OUTLIER
+    return Measured(
+        validation=validation,
+        validation_targets=validation_targets,
+        test=test,
+        test_targets=test_targets,
+        validation_error=metrics_of(validation, validation_targets, top_m).error,
+        thresholds=thresholds,
+        metrics=metrics_of(test, test_targets, top_m, thresholds),
+        inlier_scores={name: values[inlier] for name, values in scores_of(test, top_m).items()},
+    )
+
+
+def measure_unseen(
+    method: Method,
+    sets: Mapping[str, ImageSet],
+    measured: Measured,
+    precision: Precision,
+    say: Say = silent,
+) -> dict[str, UnseenMetrics]:
+    """Figures of each set of outliers from elsewhere, against the test's inliers."""
+    found = {}
+    for name, images in sets.items():
+        say(f"outliers from elsewhere: {name}, {len(images):,} images")
+        of_set = scores_of(outputs_of(method, images, precision), method.task.top_m)
+        found[name] = evaluate_unseen(measured.inlier_scores, of_set, measured.thresholds)
+        if lost := [score for score in of_set if score not in found[name].by_score]:
+            say(f"{name}: no figures by {', '.join(lost)}, which are not finite there")
+    return found
+
+
 def metrics_of(
     outputs: Outputs,
-    targets: npt.NDArray[np.int64],
+    targets: IntArray,
     top_m: int,
     thresholds: dict[str, float] | None = None,
 ) -> OpenSetMetrics:

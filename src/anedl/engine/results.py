@@ -1,6 +1,7 @@
 """What a finished run leaves behind: `results.json` and the outputs that reports are drawn from."""
 
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from anedl import __version__, dirichlet, scores
+from anedl.data.outliers import default_outliers
 from anedl.engine.checkpoint import load_module
 from anedl.engine.inference import outputs_of
-from anedl.engine.judge import metrics_of, scores_of
+from anedl.engine.judge import Measured, Say, measure, measure_unseen, silent
 from anedl.engine.precision import Precision
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec
-from anedl.evaluation.metrics import acceptance_threshold
+from anedl.evaluation.unseen import UnseenMetrics
 from anedl.files import replacing, write_json
 from anedl.methods.base import Method, Outputs
 
@@ -29,16 +31,35 @@ def write_results(
     selected: Tensor | None,
     precision: Precision,
     seconds: float,
+    say: Say = silent,
+    data_root: Path | None = None,
 ) -> dict[str, Any]:
     """Test the last model and the best by validation; write `results.json` and return it.
 
-    `selected` are the pool images of the last self-training epoch, None where there was none.
+    `selected` are the pool images of the last self-training epoch, None where there was none. `say`
+    is told what is being tested; below `data_root` outliers from elsewhere are looked for.
     """
+    last_epoch = spec.train.epochs - 1
+    say(f"looking at {len(problem.split.pool):,} pool images")
     pool = outputs_of(average, problem.pool(), precision)
+    unseen = default_outliers(problem.setting, data_root, problem.workers)
+
+    def tested(*names: str) -> dict[str, Any]:
+        """Figures of `average` as it now is; its outputs are saved under each of the names."""
+        measured = measure(average, problem, precision, say)
+        for name in names:
+            save_measured(folder / "outputs", name, measured)
+        elsewhere = measure_unseen(average, unseen, measured, precision, say)
+        return figures_of(measured, elsewhere)
+
+    # Where the best model is the last one, it is tested once and told under both names.
+    best_is_last = best is not None and best["epoch"] == last_epoch
+    last = tested("last", "best") if best_is_last else tested("last")
     results: dict[str, Any] = {
         "anedl": __version__,
         "setting": spec.setting,
         "method": spec.method,
+        "budget": spec.budget,
         "seed": spec.seed,
         "fold": spec.fold,
         "development": spec.development,
@@ -48,44 +69,36 @@ def write_results(
         "seconds": seconds,
         "device": describe_device(precision.device),
         "torch": torch.__version__,
-        "last": {
-            "epoch": spec.train.epochs - 1,
-            **test_figures(folder, "last", problem, average, precision),
-        },
+        "last": {"epoch": last_epoch, **last},
     }
     if best is not None:
-        load_module(average, load_file(folder / "best.safetensors"))
-        results["best_val"] = {**best, **test_figures(folder, "best", problem, average, precision)}
+        figures = last
+        if not best_is_last:
+            say(f"the best model by validation, of epoch {best['epoch'] + 1}")
+            load_module(average, load_file(folder / "best.safetensors"))
+            figures = tested("best")
+        results["best_val"] = {**best, **figures}
     save_pool(folder / "outputs" / "pool-last.safetensors", problem, pool, selected)
     write_json(folder / "results.json", results)
     return results
 
 
-def test_figures(
-    folder: Path, name: str, problem: Problem, method: Method, precision: Precision
-) -> dict[str, Any]:
-    """Validation and test metrics of a model; its outputs go to `outputs/` for reports.
-
-    The threshold behind the balanced accuracy accepts 95 % of the validation inliers.
-    """
-    top_m = method.task.top_m
-    images, targets = problem.validation()
-    validation = outputs_of(method, images, precision)
-    thresholds = {
-        score: acceptance_threshold(values)
-        for score, values in scores_of(validation, top_m).items()
-    }
-    save_outputs(folder / "outputs" / f"validation-{name}.safetensors", validation, targets)
-    validation_metrics = metrics_of(validation, targets, top_m)
-    images, targets = problem.test()
-    test = outputs_of(method, images, precision)
-    save_outputs(folder / "outputs" / f"test-{name}.safetensors", test, targets)
-    metrics = metrics_of(test, targets, top_m, thresholds)
+def figures_of(measured: Measured, unseen: Mapping[str, UnseenMetrics]) -> dict[str, Any]:
+    """A model's entry in `results.json`; outliers from elsewhere stay apart from the test."""
     return {
-        "validation_error": validation_metrics.error,
-        "test": metrics.to_json(),
-        "thresholds": thresholds,
+        "validation_error": measured.validation_error,
+        "test": measured.metrics.to_json(),
+        "thresholds": measured.thresholds,
+        "unseen": {name: metrics.to_json() for name, metrics in unseen.items()},
     }
+
+
+def save_measured(folder: Path, name: str, measured: Measured) -> None:
+    """Write the outputs on validation and test images, for reports."""
+    save_outputs(
+        folder / f"validation-{name}.safetensors", measured.validation, measured.validation_targets
+    )
+    save_outputs(folder / f"test-{name}.safetensors", measured.test, measured.test_targets)
 
 
 def save_outputs(path: Path, outputs: Outputs, targets: Any) -> None:

@@ -2,23 +2,37 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from math import floor
 from pathlib import Path
 from typing import Any
 
 from anedl import __version__
 from anedl.data.settings import get_setting
-from anedl.engine.config import TrainConfig, train_defaults
+from anedl.engine.config import (
+    BUDGETS,
+    CUSTOM,
+    LENGTH_OPTIONS,
+    Budget,
+    TrainConfig,
+    train_defaults,
+)
 from anedl.engine.task import task_of
-from anedl.errors import ConfigError
+from anedl.errors import ConfigError, unknown_name
 from anedl.methods.base import MethodConfig
-from anedl.methods.catalogue import get_method
-from anedl.options import from_json, to_json
+from anedl.methods.catalogue import Entry, full_name, get_method, short_name
+from anedl.options import field_default, from_json, to_json
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run, fully determined: the same spec on the same machine gives the same bits."""
+    """One run, fully determined: the same spec on the same machine gives the same bits.
+
+    `budget` says whose lengths these are: "full", "fast", or "custom" where one was changed.
+    `method_sha256` is the hash of the file of a user's method.
+    """
 
     setting: str
     method: str
@@ -28,25 +42,40 @@ class RunSpec:
     pool_limit: int | None
     train: TrainConfig
     options: MethodConfig
+    budget: str = CUSTOM
+    method_sha256: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As written to `config.json`."""
-        return {
+        train = to_json(self.train)
+        del train["pretrain_share"]  # it has become `pretrain_epochs`
+        record = {
             "anedl": __version__,
             "setting": self.setting,
             "method": self.method,
+            "budget": self.budget,
             "seed": self.seed,
             "fold": self.fold,
             "development": self.development,
             "pool_limit": self.pool_limit,
-            "train": to_json(self.train),
+            "train": train,
             "options": to_json(self.options),
         }
+        if self.method_sha256 is not None:
+            record["method_sha256"] = self.method_sha256
+        return record
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that determines the result: the version of the code is left out."""
-        record = {key: value for key, value in self.to_json().items() if key != "anedl"}
+        """SHA-256 of all that determines the result.
+
+        The version of the code is left out, and so is the name of the budget: its lengths are
+        among the options. Of a method from a file the class and the file's hash count, not where
+        the file lies.
+        """
+        record = self.to_json()
+        del record["anedl"], record["budget"]
+        record["method"] = short_name(self.method)
         return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
@@ -57,35 +86,119 @@ def make_spec(
     fold: int | None = None,
     development: bool = False,
     pool_limit: int | None = None,
-    train: dict[str, Any] | None = None,
-    options: dict[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    budget: str = "full",
 ) -> RunSpec:
     """Build a spec from names and from the options that differ from their defaults.
 
-    Defaults come in layers: the engine's, the data set's, the method's, the method's for this data
-    set, then `train` and `options`. `fold` None takes the fold that belongs to the seed.
+    Defaults come in layers: the engine's, the data set's for this budget, the method's, the
+    method's for this data set, then `train` and `options`. What a method counts in epochs or steps
+    is stated for the full budget and scales with `epochs`, whoever set them, unless it is given
+    here. `fold` None takes the fold that belongs to the seed.
     """
     if seed < 0:
         raise ConfigError(f"seed {seed}: a seed is 0 or more")
+    if budget not in BUDGETS:
+        raise unknown_name("budget", budget, BUDGETS)
     a_setting = get_setting(setting)
-    entry = get_method(method)
-    engine_options = {**train_defaults(a_setting.dataset), **entry.engine, **(train or {})}
-    method_options = {**entry.options, **entry.by_dataset.get(a_setting.dataset, {})}
-    config = from_json(entry.method.config_type, {**method_options, **(options or {})})
+    name = full_name(method)
+    entry = get_method(name)
+    config = _train_config(a_setting.dataset, entry, budget, train or {}, a_setting.backbone)
+    as_budgeted = _train_config(a_setting.dataset, entry, budget, {}, a_setting.backbone)
+    kept = all(getattr(config, key) == getattr(as_budgeted, key) for key in LENGTH_OPTIONS)
+    method_config = _method_config(a_setting.dataset, entry, config, options or {})
     return RunSpec(
         setting=a_setting.name,
-        method=method,
+        method=name,
         seed=seed,
         fold=a_setting.fold_of(seed) if fold is None else fold,
         development=development,
         pool_limit=pool_limit,
-        train=from_json(TrainConfig, engine_options).resolved(a_setting.backbone),
-        options=config.resolved(task_of(a_setting, development)),
+        train=config,
+        options=method_config.resolved(task_of(a_setting, development)),
+        budget=budget if kept else CUSTOM,
+        method_sha256=entry.sha256,
     )
 
 
+def _train_config(
+    dataset: str, entry: Entry, budget: Budget, given: Mapping[str, Any], backbone: str
+) -> TrainConfig:
+    """The engine's options in their layers, resolved."""
+    if {"pretrain_share", "pretrain_epochs"} <= given.keys():
+        raise ConfigError("pretrain_share and pretrain_epochs say the same: give one of them")
+    of_entry = {**entry.engine, **entry.engine_by_dataset.get(dataset, {})}
+    layers = {**train_defaults(dataset, budget), **of_entry, **given}
+    if "pretrain_epochs" in given:
+        layers["pretrain_share"] = None
+    config = from_json(TrainConfig, layers)
+    stated = from_json(TrainConfig, {**train_defaults(dataset), **of_entry})
+    scaled = {
+        name: round(of_entry[name] * config.steps / stated.steps)
+        for name in ("horizon", "warmup_steps")
+        if name in of_entry and name not in given
+    }
+    return replace(config, **scaled).resolved(backbone)
+
+
+def _method_config(
+    dataset: str, entry: Entry, train: TrainConfig, given: Mapping[str, Any]
+) -> MethodConfig:
+    """The method's options in their layers; those in epochs scaled to the length of the run."""
+    config_type = entry.method.config_type
+    options = {**entry.options, **entry.by_dataset.get(dataset, {}), **given}
+    defaults = {a_field.name: field_default(a_field) for a_field in fields(config_type)}
+    for name, least in entry.in_epochs.items():
+        if name not in given:
+            at_full = options.get(name, defaults[name])
+            share = train.epochs / train_defaults(dataset)["epochs"]
+            options[name] = max(least, floor(at_full * share + 0.5))
+    return from_json(config_type, options)
+
+
+def default_folder(
+    setting: str,
+    method: str,
+    seed: int,
+    development: bool,
+    budget: str = "full",
+    runs: Path = Path("runs"),
+    variant: str = "",
+) -> Path:
+    """runs/cifar100-55-50/anedl-seed1, or …/anedl-fast-seed1, or …/anedl-dev-seed1."""
+    kinds = [variant, "fast" if budget == "fast" else "", "dev" if development else ""]
+    name = "-".join([short_name(method), *filter(None, kinds), f"seed{seed}"])
+    return runs / setting.replace("/", "-") / name
+
+
 def read_spec(path: Path) -> RunSpec:
-    """Read the spec that a run wrote to its `config.json`."""
+    """Read the spec that a run wrote to its `config.json`.
+
+    A user's method is loaded from its file; a warning says if that has changed since.
+    """
+    spec = _read(path)
+    if changed := _changed_method(spec):
+        warnings.warn(f"{path}: {changed}", stacklevel=2)
+    return spec
+
+
+def read_spec_to_train(path: Path) -> RunSpec:
+    """The same for a run that is to be repeated or to go on.
+
+    Raises:
+        ConfigError: the file of a user's method has changed since.
+    """
+    spec = _read(path)
+    if changed := _changed_method(spec):
+        raise ConfigError(
+            f"{path}: {changed}, so the run can neither go on nor be repeated: restore the file, "
+            f"or begin another run with it in a folder of its own"
+        )
+    return spec
+
+
+def _read(path: Path) -> RunSpec:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         spec = make_spec(
@@ -100,8 +213,21 @@ def read_spec(path: Path) -> RunSpec:
             spec,
             train=from_json(TrainConfig, record["train"]),
             options=from_json(type(spec.options), record["options"]),
+            # Runs from before there were budgets or hashes say nothing of them.
+            budget=record.get("budget", CUSTOM),
+            method_sha256=record.get("method_sha256", spec.method_sha256),
         )
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: there is no such configuration") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path}: not the configuration of a run ({error!r})") from error
+
+
+def _changed_method(spec: RunSpec) -> str | None:
+    entry = get_method(spec.method)
+    if entry.sha256 == spec.method_sha256:
+        return None
+    return (
+        f"the method's file {entry.source} has changed since "
+        f"(SHA-256 {str(entry.sha256)[:12]}… now, {str(spec.method_sha256)[:12]}… then)"
+    )

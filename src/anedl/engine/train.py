@@ -113,6 +113,9 @@ def train(
             stage = Stage.PRETRAIN if epoch < config.pretrain_epochs else Stage.SELF_TRAIN
             wants = stepper.method.wants(stage)
             notes: dict[str, Any] = {"epoch": epoch, "stage": int(stage)}
+            if step == config.pretrain_epochs * config.epoch_steps:
+                # The best model is one of the whole method: a detector may only learn from here on.
+                best = None
 
             # Select, unless resuming inside an epoch, whose selection came with the checkpoint.
             if row == 0 and any(want.source is Source.SELECTED for want in wants.values()):
@@ -165,7 +168,10 @@ def train(
 
     save_model(folder / "model.safetensors", stepper.average, {"epoch": str(config.epochs - 1)})
     seconds = time.monotonic() - started
-    return write_results(folder, spec, problem, stepper.average, best, selected, precision, seconds)
+    return write_results(
+        folder, spec, problem, stepper.average, best, selected, precision, seconds,
+        display.say, surroundings.data_root,
+    )  # fmt: skip
 
 
 def build_method(spec: RunSpec, problem: Problem, device: torch.device) -> Method:

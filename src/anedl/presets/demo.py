@@ -8,12 +8,12 @@ Command: `anedl demo` (or `make demo`).
 """
 
 import json
-import multiprocessing
-import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
+
+from anedl.errors import AnedlError
+from anedl.presets.jobs import Done, Job, Place, train_jobs
 
 SETTING = "digits"
 METHODS = ("anedl", "supervised")
@@ -25,25 +25,30 @@ def run_demo(
 ) -> dict[str, list[Path]]:
     """Train every method on every seed under `folder`; finished runs there are kept.
 
-    One process a core and one thread a process: networks this small gain nothing from threads.
     `told` is called with the number of runs that are done and of all runs. Returns the run folders
     by method, in the order of the seeds.
+
+    Raises:
+        AnedlError: a run failed; the others are kept.
     """
     runs = {method: [folder / f"{method}-seed{seed}" for seed in seeds] for method in METHODS}
     # ANEDL's runs are the long ones: started first, none is left over at the end.
-    jobs = [(method, seed) for method in METHODS for seed in seeds]
-    workers = max(1, min(len(jobs), os.cpu_count() or 1))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context) as pool:
-        futures = [pool.submit(_train_one, folder, method, seed) for method, seed in jobs]
-        try:
-            for done, future in enumerate(as_completed(futures), 1):
-                future.result()
-                if told is not None:
-                    told(done, len(jobs))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    jobs = [
+        Job(run, {"setting": SETTING, "method": method, "seed": seed})
+        for method in METHODS
+        for seed, run in zip(seeds, runs[method], strict=True)
+    ]
+    ended = 0
+
+    def count(done: Done) -> None:
+        nonlocal ended
+        ended += 1
+        if told is not None:
+            told(ended, len(jobs))
+
+    for done in train_jobs(jobs, Place(device="cpu"), count):
+        if done.error is not None:
+            raise AnedlError(f"{done.job.folder}: {done.error}")
     return runs
 
 
@@ -78,17 +83,3 @@ def demo_table(runs: dict[str, list[Path]]) -> str:
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def _train_one(folder: Path, method: str, seed: int) -> dict[str, Any] | None:
-    import torch
-
-    from anedl.engine.spec import make_spec
-    from anedl.engine.train import Surroundings, train
-
-    run = folder / f"{method}-seed{seed}"
-    if (run / "results.json").exists():
-        return None
-    torch.set_num_threads(1)
-    surroundings = Surroundings(device="cpu", quiet=True, resume=True)
-    return train(make_spec(SETTING, method, seed), run, surroundings)

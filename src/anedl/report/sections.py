@@ -7,6 +7,7 @@ from typing import Any
 
 from anedl.engine.config import TrainConfig
 from anedl.evaluation.metrics import OpenSetMetrics
+from anedl.evaluation.unseen import UnseenMetrics
 from anedl.methods.catalogue import METHODS
 from anedl.options import field_help
 from anedl.report.pictures import run_pictures
@@ -25,6 +26,7 @@ def run_section(run: Run, data_root: Path | None = None) -> dict[str, Any]:
         "pictures": pictures,
         "notes": notes,
         "scores": score_table(run),
+        "unseen": unseen_table(run),
         "config": config_table(run.config),
         "command": f"anedl train --config {shlex.quote(str(run.folder / 'config.json'))}",
     }
@@ -138,6 +140,18 @@ def score_table(run: Run) -> list[tuple[str, list[str]]]:
         )
         for name, m in by_score.items()
     ]  # fmt: skip
+
+
+def unseen_table(run: Run) -> list[tuple[str, list[str]]]:
+    """Sets of outliers from elsewhere: name, and how the last model's own score tells them."""
+    table = []
+    for name, document in run.results["last"].get("unseen", {}).items():
+        metrics = UnseenMetrics.from_json(document)
+        if of := metrics.by_score.get("score"):
+            shares = (of.auroc, of.aupr_in, of.aupr_out, of.fpr95, of.rejected)
+            cells = [f"{metrics.images:,}", *(f"{100 * share:.1f}" for share in shares)]
+            table.append((name, cells))
+    return table
 
 
 def config_table(config: dict[str, Any]) -> list[tuple[str, str, str]]:

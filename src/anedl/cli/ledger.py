@@ -1,0 +1,101 @@
+"""Set finished runs beside the published numbers.
+
+    anedl ledger
+    anedl ledger --add runs/cifar100-55-50/anedl-seed0 runs/cifar100-55-50/anedl-seed1
+    anedl ledger --setting cifar100-55/50 --method anedl
+    anedl ledger --out results/ledger.html
+
+The ledger is a folder: RESULTS/runs/ holds one small file a run, RESULTS/published.json the
+published numbers. Runs of different lengths, on development splits or with other options are never
+averaged together.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anedl.errors import unknown_name
+
+if TYPE_CHECKING:
+    from anedl.ledger.entry import LedgerRun
+    from anedl.ledger.published import Published
+    from anedl.ledger.render import Format
+
+SUFFIXES: "dict[str, Format]" = {".md": "markdown", ".html": "html", ".htm": "html"}
+
+
+def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Declare which runs, and in which form."""
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), metavar="FOLDER",
+        help="folder of the ledger (default: results)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--add", type=Path, nargs="+", action="extend", default=[], metavar="RUN",
+        help="record these finished run folders first; a run recorded twice replaces itself",
+    )  # fmt: skip
+    parser.add_argument("--setting", help="show this setting only")
+    parser.add_argument("--method", help="show this method only")
+    parser.add_argument(
+        "--format", choices=("terminal", "markdown", "html"),
+        help="form of the tables (default: by the name of --out, else terminal)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write there instead of printing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Record what is to be added, then show the tables."""
+    from anedl.files import write_text
+    from anedl.ledger.entry import read_ledger, record_run
+    from anedl.ledger.published import read_published
+    from anedl.ledger.render import render
+    from anedl.ledger.table import build_ledger
+
+    for folder in arguments.add:
+        # On the error stream, so that `--format markdown > FILE` holds the tables alone.
+        print(f"recorded {record_run(folder, arguments.results)}", file=sys.stderr)
+    runs, published = chosen(
+        read_ledger(arguments.results),
+        read_published(arguments.results / "published.json"),
+        arguments.setting,
+        arguments.method,
+    )
+    suffix = arguments.out.suffix.lower() if arguments.out else ""
+    form = arguments.format or SUFFIXES.get(suffix, "terminal")
+    text = render(build_ledger(runs, published), form, arguments.results)
+    if arguments.out is None:
+        print(text, end="")
+    else:
+        write_text(arguments.out, text)
+        print(arguments.out)
+    return 0
+
+
+def chosen(
+    runs: "list[LedgerRun]", published: "list[Published]", setting: str | None, method: str | None
+) -> "tuple[list[LedgerRun], list[Published]]":
+    """What belongs to a setting and to a method, where one is named.
+
+    Raises:
+        ConfigError: neither we nor the ledger know such a name.
+    """
+    from anedl.data.settings import ALIASES, SETTINGS
+    from anedl.ledger.published import published_name
+    from anedl.methods.catalogue import METHODS
+
+    items: list[LedgerRun | Published] = [*runs, *published]
+    if setting is not None:
+        setting = ALIASES.get(setting, setting)
+        known = {*SETTINGS, *(item.setting for item in items)}
+        if setting not in known:
+            raise unknown_name("setting", setting, known)
+        runs = [item for item in runs if item.setting == setting]
+        published = [item for item in published if item.setting == setting]
+    if method is not None:
+        known = {*METHODS, *(item.method for item in items)}
+        if method not in known:
+            raise unknown_name("method", method, known)
+        runs = [item for item in runs if item.method == method]
+        published = [item for item in published if item.method == published_name(method)]
+    return runs, published

@@ -1,0 +1,186 @@
+"""The figure of an experiment: bars, AUROC over M, or the images at both ends of an order."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anedl.data.augment.host import HostAugment
+from anedl.data.settings import get_setting
+from anedl.data.sources import load_dataset
+from anedl.errors import AnedlError
+from anedl.evaluation.summary import mean_std
+from anedl.files import replacing
+from anedl.presets.experiment import Row
+from anedl.presets.reproduce import Outcome
+from anedl.presets.tables import (
+    CASES,
+    NAMES,
+    auroc_over_m,
+    chosen_m,
+    figure_of,
+    places,
+    published_figure,
+)
+from anedl.report.canvas import (
+    FAINT,
+    FIRST,
+    INK,
+    PAGE_WIDTH,
+    SECOND,
+    legend,
+    new_figure,
+    tidy,
+    to_png,
+)
+from anedl.report.contact_sheet import Strip, Tile, sheet_figure, truth_of
+from anedl.report.figures import shortened
+from anedl.report.run_folder import Run, read_run
+from anedl.views import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LONGEST_LABEL = 44
+
+
+def save_figure(outcome: Outcome, data_root: Path | None = None) -> Path:
+    """Draw what the experiment came to into `results/figures/` and return the file.
+
+    Raises:
+        AnedlError: no run is done, the packages to draw with are missing, or the images are.
+    """
+    experiment, terms = outcome.experiment, outcome.terms
+    rows = [row for row in experiment.rows if outcome.has(row)]
+    if not rows:
+        raise AnedlError(f"{experiment.name}: no run is done, so there is nothing to draw")
+    if experiment.drawing == "over-m":
+        figure = over_m_figure(outcome, rows)
+    elif experiment.drawing == "case-study":
+        figure = case_figure(outcome, rows, data_root)
+    else:
+        figure = bars_figure(outcome, rows)
+    settings = [setting.replace("/", "-") for setting in dict.fromkeys(r.setting for r in rows)]
+    kinds = ["fast" if terms.budget == "fast" else "", "dev" if terms.development else ""]
+    where = settings if len(settings) == 1 else [f"{len(settings)}-settings"]
+    name = "-".join([experiment.name, *where, *filter(None, kinds)])
+    path = terms.results / "figures" / f"{name}.png"
+    with replacing(path) as temporary:
+        temporary.write_bytes(to_png(figure))
+    return path
+
+
+def bars_figure(outcome: Outcome, rows: list[Row]) -> "Figure":
+    """A panel a setting and measure: a bar a row, a dot a run, a line where the published mean is.
+
+    Bars begin at zero, so that their lengths compare; the numbers tell what lengths cannot.
+    """
+    experiment = outcome.experiment
+    settings = list(dict.fromkeys(row.setting for row in rows))
+    counts = [sum(row.setting == setting for row in rows) for setting in settings]
+    figure = new_figure(PAGE_WIDTH * 1.2, 0.8 * len(settings) + 0.34 * len(rows) + 0.3)
+    panels = figure.subplots(
+        len(settings),
+        len(experiment.measures),
+        squeeze=False,
+        height_ratios=[n + 1 for n in counts],
+    )
+    for down, setting in enumerate(settings):
+        of_setting = [row for row in rows if row.setting == setting]
+        for across, measure in enumerate(experiment.measures):
+            axes = panels[down][across]
+            for height, row in enumerate(of_setting):
+                _bar(axes, height, outcome, row, across)
+            names = [shortened(row.label, LONGEST_LABEL) for row in of_setting]
+            shown = names if across == 0 else [""] * len(names)
+            axes.set_yticks(range(len(names)), shown, parse_math=False)
+            axes.set_ylim(len(names) - 0.4, -0.6)
+            axes.set_xlim(left=0)
+            axes.set_title(f"{setting}: {NAMES[measure]} (%)", fontsize=10, parse_math=False)
+            axes.tick_params(colors=FAINT)
+            tidy(axes)
+            axes.grid(False, axis="y")
+    figure.supxlabel("bar: mean of the last models; dot: a run; line: published", fontsize=8,
+                     color=FAINT)  # fmt: skip
+    return figure
+
+
+def _bar(axes: "Axes", height: int, outcome: Outcome, row: Row, across: int) -> None:
+    measure = outcome.experiment.measures[across]
+    values = figure_of(row, outcome.runs_of(row), measure, "last")
+    if not values:
+        return
+    mean, std = mean_std(values)
+    axes.barh(height, mean, height=0.62, color=FIRST if row.method == "anedl" else "#BBBBBB")
+    axes.plot(values, [height] * len(values), "o", color=INK, markersize=3)
+    published = published_figure(outcome.published_of(row), measure)
+    reach = max(mean, *values)
+    if published is not None:
+        axes.vlines(published.mean, height - 0.38, height + 0.38, color=SECOND, linewidth=2)
+        reach = max(reach, published.mean)
+    text = f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.1f}"
+    axes.annotate(text, (reach, height), (4, 0), textcoords="offset points", va="center",
+                  fontsize=8, color=INK)  # fmt: skip
+    axes.margins(x=0.25)
+
+
+def over_m_figure(outcome: Outcome, rows: list[Row]) -> "Figure":
+    """AUROC against M, a panel a setting: a thin line a run, a thick one their mean."""
+    figure = new_figure(PAGE_WIDTH, 3.4 * len(rows))
+    panels = figure.subplots(len(rows), 1, squeeze=False)
+    for (axes,), row in zip(panels, rows, strict=True):
+        curves = np.array(auroc_over_m(outcome.folders_of(row)))
+        m = np.arange(1, curves.shape[1] + 1)
+        for curve in curves:
+            axes.plot(m, curve, color="#BBBBBB", linewidth=1)
+        axes.plot(m, curves.mean(0), color=FIRST, linewidth=2.2, marker="o", markersize=3,
+                  label=f"mean of {len(curves)} runs")  # fmt: skip
+        chosen = chosen_m(outcome, row)
+        axes.axvline(chosen, color=SECOND, linestyle="--", label=f"M = {chosen}, the setting's")
+        axes.set_xlabel("M, number of largest concentrations in the score (Eq. 9)")
+        axes.set_ylabel("AUROC (%)")
+        axes.set_title(f"{row.setting}: {row.label}", fontsize=10, parse_math=False)
+        tidy(axes)
+        legend(axes)
+    return figure
+
+
+def case_figure(outcome: Outcome, rows: list[Row], data_root: Path | None = None) -> "Figure":
+    """The test images that each method finds least (low) and most (top) like the known classes.
+
+    Below an image stand its score and its place in the order of this method | of the next one.
+    """
+    strips = []
+    for setting in dict.fromkeys(row.setting for row in rows):
+        of_setting = [row for row in rows if row.setting == setting]
+        runs = [read_run(outcome.folders_of(row)[0]) for row in of_setting]
+        order = [places(run) for run in runs]
+        for index, (row, run) in enumerate(zip(of_setting, runs, strict=True)):
+            sequence = np.argsort(order[index], kind="stable")
+            other = order[(index + 1) % len(order)]
+            for end, positions in (("low", sequence[:CASES]), ("top", sequence[: -CASES - 1 : -1])):
+                captions = [
+                    f"{run.test['score'][p]:.3g}\n{order[index][p]} | {other[p]}" for p in positions
+                ]
+                tiles = _tiles(run, positions.tolist(), captions, data_root)
+                strips.append(Strip(f"{shortened(row.label, 9)}: {end}", tiles))
+    return sheet_figure(strips)
+
+
+def _tiles(
+    run: Run, positions: list[int], captions: list[str], data_root: Path | None
+) -> list[Tile]:
+    setting = get_setting(run.config["setting"])
+    dataset = load_dataset(setting.dataset, data_root)
+    part = dataset.train if run.split.test_part == "train" else dataset.test
+    augment = HostAugment(setting.augmentation, setting.image_size)
+    predicted = run.test["logits"].argmax(1)
+    tiles = []
+    for position, caption in zip(positions, captions, strict=True):
+        image = part.images[int(run.split.test[position])]
+        # Nothing is random about the plain view, which is what the model judged.
+        pixels = augment.apply(image, View.PLAIN, np.random.default_rng(0))
+        verdict = truth_of(int(predicted[position]), int(run.test_targets[position]))
+        tiles.append(Tile(pixels, caption, verdict))
+    return tiles

@@ -1,0 +1,119 @@
+"""What an experiment is: rows of runs, the score each is judged by, and how it is drawn."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from anedl.data.settings import get_setting
+from anedl.engine.spec import RunSpec, make_spec
+from anedl.ledger.published import Published, matching
+from anedl.methods.catalogue import full_name, get_method, short_name
+
+Measure = Literal["auroc", "error"]
+Drawing = Literal["bars", "over-m", "case-study"]
+
+# What `results.json` calls the score that a method itself declares.
+OWN_SCORE = "score"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: a method with some options on a setting, judged by one score.
+
+    Rows that differ in `score` alone share their runs.
+    """
+
+    setting: str
+    method: str
+    label: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    score: str = OWN_SCORE
+
+    def command(self, seed: int, budget: str, development: bool = False) -> str:
+        """What trains one run of this row from the command line."""
+        words = ["anedl", "train", self.setting, "--method", self.method, "--seed", str(seed)]
+        if budget != "full":
+            words += ["--budget", budget]
+        if development:
+            words.append("--dev")
+        for name, value in self.options.items():
+            flag = name.replace("_", "-")
+            if isinstance(value, bool):
+                words.append(f"--{flag}" if value else f"--no-{flag}")
+            else:
+                several = value if isinstance(value, tuple | list) else (value,)
+                words += [f"--{flag}", *map(str, several)]
+        return shlex.join(words)
+
+    def spec(
+        self,
+        seed: int,
+        budget: str,
+        development: bool = False,
+        train: Mapping[str, Any] | None = None,
+    ) -> RunSpec:
+        """The run of this row with that seed."""
+        return make_spec(
+            self.setting, self.method, seed, development=development, train=train,
+            options=self.options, budget=budget,
+        )  # fmt: skip
+
+    def published(self, numbers: Sequence[Published], what: str) -> Published | None:
+        """The published number of this row, from the experiment `what` where there is one there."""
+        found = [
+            item
+            for item in matching(numbers, self.setting, self.method, dict(self.options))
+            if item.score == self.score and item.comparable
+        ]
+        return next((item for item in found if item.what == what), found[0] if found else None)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Rows, the measures a table shows of them, and the drawing that goes with it.
+
+    `published_as` is what the file of published numbers calls it. `needs_outputs` says that it
+    looks at what the models say of single images, which only a run folder holds.
+    """
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    measures: tuple[Measure, ...]
+    published_as: str
+    drawing: Drawing = "bars"
+    needs_outputs: bool = False
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings of its rows, each once."""
+        return tuple(dict.fromkeys(row.setting for row in self.rows))
+
+    def with_methods(self, methods: Sequence[str]) -> "Experiment":
+        """These methods only; one that no row has is added with its plain options.
+
+        Raises:
+            ConfigError: there is no such method.
+        """
+        rows = []
+        for setting in self.settings:
+            of_setting = [row for row in self.rows if row.setting == setting]
+            for method in methods:
+                get_method(method)
+                known = [row for row in of_setting if row.method == method]
+                rows += known or [Row(setting, full_name(method), short_name(method))]
+        return replace(self, rows=tuple(rows))
+
+    def with_settings(self, settings: Sequence[str]) -> "Experiment":
+        """The rows of these settings; for one that it has not, its first setting's rows there.
+
+        Raises:
+            ConfigError: there is no such setting.
+        """
+        rows: list[Row] = []
+        for name in settings:
+            setting = get_setting(name).name
+            like = setting if setting in self.settings else self.settings[0]
+            rows += [replace(row, setting=setting) for row in self.rows if row.setting == like]
+        return replace(self, rows=tuple(rows))

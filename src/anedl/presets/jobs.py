@@ -1,0 +1,136 @@
+"""Training many runs: what is finished is kept, what was cut goes on, what fails loses only itself.
+
+On a CPU one process a core with one thread each: small networks gain nothing from threads. On a GPU
+one run after the other, for two at once only share it, each in a fresh process: compiled steps and
+device errors of one are then no concern of the next.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to train into `folder`; `spec` holds the keywords of `make_spec`.
+
+    Keywords and not a spec: a process that is started for it must be able to make its own, also of
+    a method that lives in a user's file. `steps` weighs it when the time left is guessed.
+    """
+
+    folder: Path
+    spec: Mapping[str, Any]
+    steps: int = 1
+
+
+@dataclass(frozen=True)
+class Done:
+    """How one job ended; `error` says what went wrong, None if nothing did."""
+
+    job: Job
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where jobs are trained."""
+
+    device: str = "auto"
+    data_root: Path | None = None
+    processes: int | None = None  # on a CPU; None: one a core, 0: none but the caller's
+
+
+def train_jobs(
+    jobs: Sequence[Job],
+    place: Place = Place(),  # noqa: B008 - frozen
+    told: Callable[[Done], None] | None = None,
+) -> list[Done]:
+    """Train every job and say how each ended, in the order of `jobs`; `told` hears of each at once.
+
+    A run that is finished in its folder is left as it is, one that was cut there goes on.
+    """
+    from anedl.engine.train import choose_device
+
+    ended: dict[int, Done] = {}
+
+    def end(index: int, error: str | None) -> None:
+        ended[index] = Done(jobs[index], error)
+        if told is not None:
+            told(ended[index])
+
+    if place.processes == 0:
+        for index, job in enumerate(jobs):
+            end(index, _train(job, place, quiet=True))
+    else:
+        on_cpu = choose_device(place.device).type == "cpu"
+        workers = min(len(jobs), place.processes or os.cpu_count() or 1) if on_cpu else 1
+        waiting = list(range(len(jobs)))
+        if workers > 1:
+            waiting = _train_side_by_side(jobs, place, workers, end)
+        for index in waiting:
+            end(index, _train_alone(jobs[index], place, quiet=on_cpu))
+    return [ended[index] for index in range(len(jobs))]
+
+
+def _train_side_by_side(
+    jobs: Sequence[Job], place: Place, workers: int, end: Callable[[int, str | None], None]
+) -> list[int]:
+    """Train the jobs in so many processes; those left over because a process died are returned."""
+    left = []
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        futures = {
+            pool.submit(_train_on_one_core, job, place, True): index
+            for index, job in enumerate(jobs)
+        }
+        try:
+            for future in as_completed(futures):
+                try:
+                    end(futures[future], future.result())
+                except BrokenProcessPool:
+                    left.append(futures[future])
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return sorted(left)
+
+
+def _train_alone(job: Job, place: Place, quiet: bool) -> str | None:
+    """Train a job in a process of its own, and wait for it."""
+    call = _train_on_one_core if quiet else _train
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            return pool.submit(call, job, place, quiet).result()
+        except BrokenProcessPool:
+            return "its process was ended from outside, perhaps for want of memory"
+
+
+def _train_on_one_core(job: Job, place: Place, quiet: bool) -> str | None:
+    import torch
+
+    torch.set_num_threads(1)
+    return _train(job, place, quiet)
+
+
+def _train(job: Job, place: Place, quiet: bool) -> str | None:
+    """Train a job; what went wrong is returned, so that the others go on."""
+    from anedl.engine.spec import make_spec
+    from anedl.engine.train import Surroundings, train
+    from anedl.errors import AnedlError
+
+    if (job.folder / "results.json").exists():
+        return None
+    surroundings = Surroundings(
+        device=place.device, data_root=place.data_root, quiet=quiet, resume=True
+    )
+    try:
+        train(make_spec(**job.spec), job.folder, surroundings)
+    except AnedlError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,219 @@
+"""Running an experiment: which runs it needs, which of them are there, training the others."""
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from anedl.engine.spec import RunSpec, default_folder, read_spec
+from anedl.errors import AnedlError
+from anedl.ledger.entry import LedgerRun, read_ledger, record_run
+from anedl.ledger.published import Published, read_published
+from anedl.presets.experiment import Experiment, Row
+from anedl.presets.jobs import Done, Job, Place, train_jobs
+
+State = Literal["finished", "recorded", "cut", "missing"]
+PUBLISHED = Path("results/published.json")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On what terms an experiment is run; `train` are options of the engine for every run."""
+
+    seeds: tuple[int, ...]
+    budget: str = "full"
+    development: bool = False
+    runs: Path = Path("runs")
+    results: Path = Path("results")
+    train: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run that an experiment needs, and where it stands.
+
+    "finished": its folder holds the results. "recorded": the ledger has it, its folder is not here.
+    "cut": the folder holds its beginning. "missing": nothing is there.
+    """
+
+    row: Row
+    seed: int
+    spec: RunSpec
+    folder: Path
+    state: State
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment came to: the runs that are done and why others are not.
+
+    `done` and `folders` are keyed by the digest of the spec.
+    """
+
+    experiment: Experiment
+    terms: Terms
+    done: Mapping[str, LedgerRun]
+    folders: Mapping[str, Path]
+    published: Sequence[Published]
+    failures: Sequence[Done]
+
+    def runs_of(self, row: Row) -> list[LedgerRun]:
+        """The runs of a row that are done, in the order of the seeds."""
+        found = (self.done.get(digest) for digest in self._digests(row))
+        return [run for run in found if run is not None]
+
+    def folders_of(self, row: Row) -> list[Path]:
+        """Their folders, where these are here."""
+        return [self.folders[d] for d in self._digests(row) if d in self.folders]
+
+    def has(self, row: Row) -> bool:
+        """Whether there is something to show of a row."""
+        found = self.folders_of(row) if self.experiment.needs_outputs else self.runs_of(row)
+        return bool(found)
+
+    def published_of(self, row: Row) -> Published | None:
+        """The published number to set beside a row; None where ours would not be its like."""
+        run = next(iter(self.runs_of(row)), None)
+        if run is None or run.development or run.budget == "custom":
+            return None
+        return row.published(self.published, self.experiment.published_as)
+
+    def _digests(self, row: Row) -> list[str]:
+        return [spec_of(row, seed, self.terms).digest for seed in self.terms.seeds]
+
+
+def spec_of(row: Row, seed: int, terms: Terms) -> RunSpec:
+    """The run of a row with that seed on these terms."""
+    return row.spec(seed, terms.budget, terms.development, terms.train)
+
+
+def plan(experiment: Experiment, terms: Terms) -> list[Planned]:
+    """Every run that the experiment needs, each once, and where it stands.
+
+    A finished run counts wherever it lies under `terms.runs`; an entry of the ledger counts too,
+    unless the experiment looks at single images.
+    """
+    finished = _finished(terms.runs)
+    recorded = {run.config_hash for run in read_ledger(terms.results)}
+    planned: dict[str, Planned] = {}
+    for row in experiment.rows:
+        for seed in terms.seeds:
+            spec = spec_of(row, seed, terms)
+            if spec.digest in planned:
+                continue
+            state: State
+            if spec.digest in finished:
+                folder, state = finished[spec.digest], "finished"
+            else:
+                folder, state = _place_for(row, spec, terms.runs)
+                if spec.digest in recorded and not experiment.needs_outputs:
+                    state = "recorded"
+            planned[spec.digest] = Planned(row, seed, spec, folder, state)
+    return list(planned.values())
+
+
+def run_experiment(
+    experiment: Experiment,
+    terms: Terms,
+    place: Place = Place(),  # noqa: B008 - frozen
+    told: Callable[[Done], None] | None = None,
+) -> Outcome:
+    """Train what is missing, record every finished run in the ledger, and gather the outcome.
+
+    A run that fails is among the outcome's failures and loses no other.
+    """
+    planned = plan(experiment, terms)
+    by_folder = {one.folder: one for one in planned}
+
+    def record(one: Planned) -> None:
+        command = one.row.command(one.seed, terms.budget, terms.development)
+        record_run(one.folder, terms.results, None if terms.train else command)
+
+    def end(done: Done) -> None:
+        # At once, so that an interrupted experiment keeps what it has.
+        if done.error is None:
+            record(by_folder[done.job.folder])
+        if told is not None:
+            told(done)
+
+    known = {run.config_hash for run in read_ledger(terms.results)}
+    for one in planned:
+        if one.state == "finished" and one.spec.digest not in known:
+            record(one)
+    ended = train_jobs([_job(one, terms) for one in to_train(planned)], place, end)
+    failures = [done for done in ended if done.error is not None]
+    wanted = {one.spec.digest for one in planned}
+    return Outcome(
+        experiment,
+        terms,
+        done={r.config_hash: r for r in read_ledger(terms.results) if r.config_hash in wanted},
+        folders={
+            one.spec.digest: one.folder for one in planned if (one.folder / "results.json").exists()
+        },
+        published=read_numbers(terms.results),
+        failures=failures,
+    )
+
+
+def to_train(planned: Sequence[Planned]) -> list[Planned]:
+    """Those that must still be trained, or trained to their end."""
+    return [one for one in planned if one.state in ("cut", "missing")]
+
+
+def read_numbers(results: Path) -> list[Published]:
+    """The published numbers beside the results, or the project's own where there are none."""
+    own = results / PUBLISHED.name
+    return read_published(own if own.is_file() else PUBLISHED)
+
+
+def _job(one: Planned, terms: Terms) -> Job:
+    keywords = {
+        "setting": one.spec.setting,
+        "method": one.spec.method,
+        "seed": one.seed,
+        "development": terms.development,
+        "train": dict(terms.train),
+        "options": dict(one.row.options),
+        "budget": terms.budget,
+    }
+    return Job(one.folder, keywords, one.spec.train.steps)
+
+
+def _finished(runs: Path) -> dict[str, Path]:
+    """Folders of finished runs by the digest of their spec."""
+    found = {}
+    for path in sorted(runs.rglob("results.json")):
+        try:
+            found[json.loads(path.read_text(encoding="utf-8"))["config_hash"]] = path.parent
+        except (ValueError, KeyError, TypeError):
+            continue  # not a run of ours
+    return found
+
+
+def _place_for(row: Row, spec: RunSpec, runs: Path) -> tuple[Path, State]:
+    """Where a run that is not finished goes on or begins; another run's folder is not touched."""
+    variant = re.sub(
+        r"[^a-z0-9.]+", "-", "-".join(f"{k}-{v}" for k, v in row.options.items()).lower()
+    )
+    plain = default_folder(
+        spec.setting, spec.method, spec.seed, spec.development, spec.budget, runs, variant
+    )
+    for folder in (plain, plain.with_name(f"{plain.name}-{spec.digest[:8]}")):
+        config = folder / "config.json"
+        if not config.exists():
+            return folder, "missing"
+        if _digest_of(config) == spec.digest:
+            return folder, "cut"
+    raise AnedlError(f"{folder}: the folder of another run has this run's name; remove it")
+
+
+def _digest_of(config: Path) -> str | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a user's method that has changed has another digest
+        try:
+            return read_spec(config).digest
+        except AnedlError:
+            return None

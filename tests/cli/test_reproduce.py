@@ -1,0 +1,143 @@
+"""`anedl reproduce`, and budgets and users' methods from the command line."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from anedl.cli import main
+from anedl.presets import reproduce
+from anedl.presets.jobs import Place
+from anedl.presets.paper import EXPERIMENTS
+
+TINY = {"epochs": 2, "epoch_steps": 3, "batch_size": 6, "test_while_training": False}
+WORDS = ["--epochs", "2", "--epoch-steps", "3", "--batch-size", "6", "--quiet", "--no-report"]
+USERS_FILE = '''
+from anedl.methods.supervised import Supervised
+
+class Mine(Supervised):
+    """Mine."""
+'''
+BROKEN = (
+    USERS_FILE
+    + """
+    def loss(self, batch, progress):
+        raise RuntimeError("this method falls over")
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch, tmp_path):
+    """A few steps a run, all in this process, in a folder of its own."""
+    run_experiment, plan = reproduce.run_experiment, reproduce.plan
+
+    def shortened(terms):
+        return replace(terms, train=TINY)
+
+    def run(experiment, terms, place, told):
+        return run_experiment(experiment, shortened(terms), Place("cpu", processes=0), told)
+
+    monkeypatch.setattr(reproduce, "run_experiment", run)
+    monkeypatch.setattr(reproduce, "plan", lambda e, terms: plan(e, shortened(terms)))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_lists_what_there_is(capsys):
+    for words in (["reproduce"], ["reproduce", "list"]):
+        assert main(words) == 0
+        printed = capsys.readouterr().out
+        assert all(name in printed for name in EXPERIMENTS)
+
+
+def test_a_dry_run_names_commands_and_trains_nothing(capsys, tmp_path):
+    words = ["reproduce", "ablation-ano", "--setting", "digits", "--seeds", "1", "--dry-run"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "missing   anedl train digits --method anedl --seed 1 --no-adaptive" in printed
+    assert "time not measured" in printed
+    assert "3 of 3 runs to train, 18 steps" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_a_users_method_beside_another(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(USERS_FILE)
+    words = ["reproduce", "table2", "--setting", "digits", "--methods", "mine.py:Mine",
+             "supervised", "--seeds", "1", "1"]  # fmt: skip
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert "| Mine | 1 |" in printed.out
+    assert "| supervised | 1 |" in printed.out
+    assert "0 of 2 runs are there, 2 to train (12 steps)" in printed.err
+    assert (tmp_path / "results" / "figures" / "table2-digits.png").stat().st_size > 5_000
+    assert len(list((tmp_path / "results" / "runs").glob("*.json"))) == 2
+    assert main(words) == 0
+    assert "2 of 2 runs are there, 0 to train" in capsys.readouterr().err
+
+
+def test_a_failing_run_gives_status_1_and_the_table_of_the_others(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(BROKEN)
+    words = ["reproduce", "table2", "--setting", "digits", "--methods", "mine.py:Mine",
+             "supervised", "--seeds", "1", "--quiet"]  # fmt: skip
+    assert main(words) == 1
+    printed = capsys.readouterr()
+    assert "| supervised | 1 |" in printed.out
+    assert "this method falls over" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tabel1"], "did you mean table1"),
+        (["table1", "--setting", "digit"], "did you mean digits"),
+        (["table1", "--methods", "anedel"], "did you mean anedl"),
+        (["table1", "--methods", "nowhere.py:Mine"], "no such file"),
+    ],
+)
+def test_bad_input_is_told_plainly(words, said, capsys):
+    assert main(["reproduce", *words]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_one_epoch_is_no_trouble(tmp_path, capsys):
+    words = ["train", "digits", *WORDS, "--epochs", "1", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["train"]["pretrain_epochs"], config["budget"]) == (0, "custom")
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["budget"] == "custom"
+
+
+def test_train_takes_a_budget(capsys, monkeypatch):
+    heard = []
+
+    def train(spec, folder, surroundings):
+        heard.append((spec, folder))
+        return {}
+
+    monkeypatch.setattr("anedl.engine.train.train", train)
+    assert main(["train", "cifar100-55/50", "--budget", "fast", "--no-report"]) == 0
+    ((spec, folder),) = heard
+    assert (spec.budget, spec.train.epochs, spec.train.pretrain_epochs) == ("fast", 50, 3)
+    assert folder.as_posix() == "runs/cifar100-55-50/anedl-fast-seed0"
+
+
+def test_a_users_method_trains_evaluates_and_goes_on_until_it_changes(tmp_path, capsys):
+    file, out = tmp_path / "mine.py", tmp_path / "run"
+    file.write_text(USERS_FILE)
+    words = ["train", "digits", "--method", "mine.py:Mine", *WORDS, "--out", str(out)]
+    assert main(words) == 0
+    config = json.loads((out / "config.json").read_text())
+    assert config["method"] == f"{file}:Mine"
+    assert len(config["method_sha256"]) == 64
+    assert main(["methods", "mine.py:Mine"]) == 0
+    assert "Mine" in capsys.readouterr().out
+    assert main(["evaluate", str(out)]) == 0
+    assert main([*words, "--resume"]) == 0
+    file.write_text(USERS_FILE + "# another thought\n")
+    capsys.readouterr()
+    for again in ([*words, "--resume"], ["train", "--config", str(out / "config.json")]):
+        assert main(again) == 1
+        assert "has changed since" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match="has changed since"):
+        assert main(["evaluate", str(out)]) == 0

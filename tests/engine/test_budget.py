@@ -1,0 +1,195 @@
+"""How long a run and its parts are, under each budget and with lengths of one's own."""
+
+import hashlib
+import json
+
+import pytest
+
+from anedl.engine.config import TrainConfig, whole_epochs
+from anedl.engine.spec import default_folder, make_spec, read_spec, read_spec_to_train
+from anedl.errors import ConfigError
+from anedl.files import write_json
+from anedl.methods.catalogue import METHODS
+
+CIFAR, IMAGENET = "cifar100-55/50", "imagenet30-20/130"
+
+# Epochs before self-training in 200 and in 50 epochs on CIFAR, in 100 and in 25 on ImageNet-30,
+# and in 12 and 6 on the digits, worked out by hand from the published shares.
+PRETRAINING = {
+    "anedl": (10, 3, 10, 3, 3, 2),
+    "anedl-released": (10, 3, 10, 3, 3, 2),
+    "openmatch": (10, 3, 10, 3, 3, 2),
+    "edl": (10, 3, 10, 3, 3, 2),
+    "iedl": (10, 3, 10, 3, 3, 2),
+    "mtc": (14, 4, 7, 2, 3, 2),
+    "t2t": (40, 10, 20, 5, 3, 2),
+    "ssb": (186, 47, 93, 23, 3, 2),
+    "prosub": (20, 5, 30, 8, 3, 2),
+    "supervised": (0, 0, 0, 0, 0, 0),
+    "fixmatch": (0, 0, 0, 0, 0, 0),
+    "iomatch": (0, 0, 0, 0, 0, 0),
+    "scomatch": (0, 0, 0, 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pretraining_keeps_its_share_in_every_budget(method):
+    found = [
+        make_spec(setting, method, budget=budget).train
+        for setting in (CIFAR, IMAGENET, "digits")
+        for budget in ("full", "fast")
+    ]
+    assert [train.epochs for train in found] == [200, 50, 100, 25, 12, 6]
+    assert [train.epoch_steps for train in found] == [1024] * 4 + [50] * 2
+    assert tuple(train.pretrain_epochs for train in found) == PRETRAINING[method]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("epochs", [1, 2, 3, 7])
+def test_any_length_alone_scales_the_rest(method, epochs):
+    spec = make_spec("digits", method, train={"epochs": epochs})
+    assert spec.budget == "custom"
+    assert 0 <= spec.train.pretrain_epochs <= epochs - 1, "self-training is never left out"
+    if PRETRAINING[method][-1] and epochs > 1:
+        assert spec.train.pretrain_epochs >= 1
+
+
+@pytest.mark.parametrize(
+    ("share", "epochs", "whole"),
+    [(0.05, 200, 10), (0.05, 50, 3), (0.05, 10, 1), (0.05, 2, 1), (0.05, 1, 0), (0.93, 6, 5),
+     (0.99, 3, 2), (0.0, 9, 0), (1.0, 9, 9)],
+)  # fmt: skip
+def test_a_share_is_the_nearest_whole_number_that_leaves_both_stages(share, epochs, whole):
+    assert whole_epochs(share, epochs) == whole
+
+
+def test_what_a_method_counts_in_epochs_scales_with_the_run():
+    def ramp(**keywords):
+        return make_spec(**{"setting": CIFAR, **keywords}).options.kl_ramp_epochs
+
+    assert ramp() == 10
+    assert ramp(method="anedl-released") == 10
+    assert ramp(setting=IMAGENET) == 10
+    assert ramp(budget="fast") == 3  # 2.5 of 50
+    assert ramp(train={"epochs": 100}) == 5
+    assert ramp(train={"epochs": 1}) == 1
+    assert ramp(budget="fast", options={"kl_ramp_epochs": 10}) == 10, "what is given stays"
+    assert ramp(setting="digits") == 3
+    assert ramp(setting="digits", budget="fast") == 2
+    windows = [
+        make_spec(CIFAR, "mtc", budget=budget).options.score_window for budget in ("full", "fast")
+    ]
+    assert windows == [5, 2]
+
+
+def test_the_released_schedule_is_cut_at_the_same_point():
+    full, fast = (make_spec(CIFAR, "anedl-released", budget=b).train for b in ("full", "fast"))
+    assert full.horizon == 2**19
+    assert fast.horizon / fast.steps == full.horizon / full.steps
+    given = make_spec(CIFAR, "anedl-released", train={"epochs": 50, "horizon": 77}).train
+    assert given.horizon == 77
+
+
+def test_one_data_set_may_change_the_engine():
+    assert make_spec(CIFAR, "iomatch").train.weight_decay == 1e-3
+    assert make_spec("cifar10-6/50", "iomatch").train.weight_decay == 5e-4
+    imagenet = make_spec(IMAGENET, "iomatch").train
+    assert (imagenet.weight_decay, imagenet.batch_size) == (3e-4, 32)
+    assert make_spec(CIFAR, "prosub").train.weight_decay == 1e-3
+    assert make_spec("cifar10-6/50", "prosub").train.weight_decay == 5e-4
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"epochs": 50}, {"epoch_steps": 512}, {"pretrain_epochs": 1}, {"pretrain_share": 0.5},
+     {"horizon": 9}, {"warmup_steps": 9}],
+    ids=str,
+)  # fmt: skip
+def test_who_changes_a_length_leaves_the_budget(given):
+    assert make_spec(CIFAR, train=given).budget == "custom"
+    assert make_spec(CIFAR, train=given, budget="fast").train != make_spec(CIFAR).train
+
+
+def test_other_options_and_repeated_lengths_do_not():
+    assert make_spec(CIFAR, train={"learning_rate": 0.1}).budget == "full"
+    assert make_spec(CIFAR, train={"epochs": 200, "pretrain_epochs": 10}).budget == "full"
+    assert make_spec(CIFAR, budget="fast", options={"kl": "original"}).budget == "fast"
+
+
+def test_the_name_of_a_budget_is_not_in_the_digest_but_its_lengths_are():
+    fast, same = make_spec(CIFAR, budget="fast"), make_spec(CIFAR, train={"epochs": 50})
+    assert (fast.budget, same.budget) == ("fast", "custom")
+    assert fast.digest == same.digest
+    assert fast.digest != make_spec(CIFAR).digest
+    assert fast.to_json()["budget"] == "fast"
+
+
+def test_an_unknown_budget_and_two_words_for_one_length_are_refused():
+    with pytest.raises(ConfigError, match="did you mean fast"):
+        make_spec(CIFAR, budget="fats")
+    with pytest.raises(ConfigError, match="give one of them"):
+        make_spec(CIFAR, train={"pretrain_share": 0.1, "pretrain_epochs": 3})
+    with pytest.raises(ConfigError, match="pretrain_share"):
+        TrainConfig(pretrain_share=1.5)
+
+
+def test_a_config_from_before_budgets_is_read(tmp_path):
+    record = make_spec("digits", "ssb", seed=2).to_json()
+    del record["budget"]
+    record["train"]["pretrain_epochs"] = 3
+    write_json(tmp_path / "config.json", record)
+    spec = read_spec(tmp_path / "config.json")
+    assert spec.budget == "custom"
+    assert spec.train.pretrain_epochs == 3
+    # Its checkpoint knows it by this digest: of the whole record but the version.
+    del record["anedl"]
+    assert spec.digest == hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def test_folders_of_the_budgets_do_not_meet():
+    names = {
+        default_folder("digits", "anedl", 1, development, budget).as_posix()
+        for development in (False, True)
+        for budget in ("full", "fast")
+    }
+    kinds = ("", "-dev", "-fast", "-fast-dev")
+    assert names == {f"runs/digits/anedl{kind}-seed1" for kind in kinds}
+
+
+USERS_FILE = '''
+from anedl.methods.supervised import Supervised
+
+class Mine(Supervised):
+    """Mine."""
+'''
+
+
+@pytest.fixture
+def users_method(tmp_path, monkeypatch):
+    path = tmp_path / "there" / "mine.py"
+    path.parent.mkdir()
+    path.write_text(USERS_FILE)
+    monkeypatch.chdir(path.parent)
+    return path
+
+
+def test_a_method_from_a_file_is_known_by_its_absolute_path_and_its_bytes(users_method, tmp_path):
+    spec = make_spec("digits", "mine.py:Mine")
+    assert spec.method == f"{users_method}:Mine"
+    write_json(tmp_path / "config.json", spec.to_json())
+    assert read_spec_to_train(tmp_path / "config.json") == spec
+    elsewhere = tmp_path / "elsewhere.py"
+    elsewhere.write_text(USERS_FILE)
+    assert make_spec("digits", f"{elsewhere}:Mine").digest == spec.digest
+    elsewhere.write_text(USERS_FILE + "\n# changed\n")
+    assert make_spec("digits", f"{elsewhere}:Mine").digest != spec.digest
+
+
+def test_a_changed_file_is_warned_of_and_not_trained_on(users_method, tmp_path):
+    write_json(tmp_path / "config.json", make_spec("digits", "mine.py:Mine").to_json())
+    users_method.write_text(USERS_FILE.replace("Mine.", "Else"))  # as many bytes as before
+    with pytest.warns(UserWarning, match=r"mine\.py has changed since"):
+        spec = read_spec(tmp_path / "config.json")
+    assert spec.digest != make_spec("digits", "mine.py:Mine").digest
+    with pytest.raises(ConfigError, match="restore the file"):
+        read_spec_to_train(tmp_path / "config.json")

@@ -1,0 +1,83 @@
+"""`anedl ledger` as it is typed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from anedl.cli import main
+from anedl.files import write_json
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published.json"
+
+
+@pytest.fixture
+def results(tmp_path, a_run):
+    """A ledger of three methods with the published numbers beside them."""
+    folder = tmp_path / "results"
+    for run in (
+        *(a_run(seed, error=27.0 + seed, auroc=90.0) for seed in (0, 1)),
+        a_run(method="anedl-released", error=28.0),
+        a_run(method="openmatch", setting="cifar10-6/50", error=11.0),
+    ):
+        write_json(folder / "runs" / run.file_name, run.to_json())
+    shutil.copy(PUBLISHED, folder)
+    return folder
+
+
+def test_without_a_ledger_it_says_what_to_do(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["ledger"]) == 0
+    assert "anedl ledger --results results --add RUN" in capsys.readouterr().out
+
+
+def test_it_finds_the_ledger_below_the_current_folder(results, monkeypatch, capsys):
+    monkeypatch.chdir(results.parent)
+    assert main(["ledger"]) == 0
+    printed = capsys.readouterr().out
+    assert "27.5 ± 0.7" in printed
+    assert "26.7 ± 0.2, Δ +0.8" in printed
+    assert "10.4 ± 0.9, Δ +0.6" in printed
+
+
+def test_settings_and_methods_can_be_chosen(results, capsys):
+    assert main(["ledger", "--results", str(results), "--setting", "cifar10-6/50"]) == 0
+    printed = capsys.readouterr().out
+    assert "openmatch" in printed
+    assert "cifar100" not in printed
+    assert main(["ledger", "--results", str(results), "--method", "anedl-released"]) == 0
+    printed = capsys.readouterr().out
+    assert "26.7 ± 0.2, Δ +1.3" in printed, "the published number of the method it stands for"
+    assert "27.5" not in printed
+
+
+@pytest.mark.parametrize(
+    ("flag", "name", "near"),
+    [("--setting", "cifar10-6/5", "cifar10-6/50"), ("--method", "anedel", "anedl")],
+)
+def test_an_unknown_name_suggests_the_nearest(results, capsys, flag, name, near):
+    assert main(["ledger", "--results", str(results), flag, name]) == 1
+    assert f"did you mean {near}" in capsys.readouterr().err
+
+
+def test_the_form_follows_the_name_of_the_file(results, tmp_path, capsys):
+    page, table = tmp_path / "ledger.html", tmp_path / "ledger.md"
+    assert main(["ledger", "--results", str(results), "--out", str(page)]) == 0
+    assert main(["ledger", "--results", str(results), "--out", str(table)]) == 0
+    assert capsys.readouterr().out.split() == [str(page), str(table)]
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert table.read_text().startswith("# ")
+    assert main(["ledger", "--results", str(results), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == table.read_text()
+
+
+def test_a_folder_that_is_no_run_is_told(results, tmp_path, capsys):
+    assert main(["ledger", "--results", str(results), "--add", str(tmp_path)]) == 1
+    assert "there is no run here" in capsys.readouterr().err
+
+
+def test_a_broken_entry_is_told(results, capsys):
+    (results / "runs" / "broken.json").write_text(json.dumps({"setting": "digits"}))
+    assert main(["ledger", "--results", str(results)]) == 1
+    assert "broken.json" in capsys.readouterr().err

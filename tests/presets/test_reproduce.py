@@ -1,0 +1,253 @@
+"""Experiments on the digits, whole, at a few steps a run."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anedl.engine.spec import read_spec
+from anedl.engine.train import Surroundings, train
+from anedl.errors import ConfigError
+from anedl.evaluation.metrics import auroc
+from anedl.ledger.entry import read_ledger
+from anedl.methods.catalogue import METHODS
+from anedl.presets.drawings import save_figure
+from anedl.presets.experiment import Experiment, Row
+from anedl.presets.jobs import Job, Place, train_jobs
+from anedl.presets.paper import EXPERIMENTS
+from anedl.presets.reproduce import Terms, plan, run_experiment, spec_of, to_train
+from anedl.presets.tables import auroc_over_m, markdown
+from anedl.report.run_folder import read_run
+
+TINY = {"epochs": 2, "epoch_steps": 3, "batch_size": 6, "test_while_training": False}
+# Starting processes that import torch takes longer than these runs.
+CPU = Place(device="cpu", processes=0)
+BROKEN = '''
+from anedl.methods.supervised import Supervised
+
+class Broken(Supervised):
+    """Falls over."""
+
+    def loss(self, batch, progress):
+        raise RuntimeError("this method falls over")
+'''
+
+
+def terms(folder, seeds=(1,), train=TINY):
+    return Terms(seeds, runs=folder / "runs", results=folder / "results", train=train)
+
+
+def on_digits(name):
+    return EXPERIMENTS[name]().with_settings(["digits"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One place for all experiments that agree, so that they share runs as they would."""
+    return tmp_path_factory.mktemp("experiments")
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if not name.startswith("table")])
+def test_every_experiment_runs_on_the_digits(name, folder):
+    outcome = run_experiment(on_digits(name), terms(folder), CPU)
+    assert not outcome.failures
+    text = markdown(outcome)
+    if outcome.experiment.drawing == "bars":
+        for row in outcome.experiment.rows:
+            assert f"| {row.label} | 1 | " in text
+    picture = save_figure(outcome)
+    assert picture.parent == folder / "results" / "figures"
+    pixels = np.asarray(Image.open(picture).convert("L"))
+    assert min(pixels.shape) > 150
+    assert pixels.std() > 5, "an empty page"
+    assert not to_train(plan(on_digits(name), terms(folder))), "a second call trains nothing"
+
+
+def test_table_1_and_2_share_their_runs_over_all_methods(folder):
+    first, second = on_digits("table1"), on_digits("table2")
+    assert {row.method for row in first.rows} == set(METHODS)
+    planned = plan(first, terms(folder))
+    assert len(planned) == len(METHODS)
+    assert [one.spec.digest for one in planned] == [
+        one.spec.digest for one in plan(second, terms(folder))
+    ]
+
+
+def test_only_what_is_missing_is_trained(tmp_path):
+    rows = tuple(
+        Row("digits", "supervised", f"{views} by {score}", {"labelled_views": views}, score)
+        for views in (("weak",), ("strong",))
+        for score in ("score", "energy")
+    )
+    experiment = Experiment("x", "X", rows, ("auroc",), "")
+    heard = []
+    run_experiment(experiment, terms(tmp_path), CPU, heard.append)
+    assert len(heard) == 2, "four rows of two runs: two differ in the score alone"
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("model.safetensors")}
+    heard.clear()
+    outcome = run_experiment(experiment, terms(tmp_path, (1, 2)), CPU, heard.append)
+    assert len(heard) == 2, "those of the second seed"
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
+    assert [len(outcome.runs_of(row)) for row in experiment.rows] == [2, 2, 2, 2]
+
+
+def test_a_run_that_lies_elsewhere_counts(tmp_path):
+    experiment, agreed = on_digits("ablation-m"), terms(tmp_path)
+    elsewhere = agreed.runs / "by" / "hand"
+    train(spec_of(experiment.rows[0], 1, agreed), elsewhere, Surroundings("cpu", quiet=True))
+    (one,) = plan(experiment, agreed)
+    assert (one.state, one.folder) == ("finished", elsewhere)
+    outcome = run_experiment(experiment, agreed, CPU)
+    assert [run.seed for run in read_ledger(agreed.results)] == [1], "and is recorded"
+    assert outcome.folders_of(experiment.rows[0]) == [elsewhere]
+
+
+def test_an_entry_of_the_ledger_counts_unless_images_are_shown(tmp_path):
+    agreed = terms(tmp_path)
+    experiment = Experiment("x", "X", (Row("digits", "supervised", "supervised"),), ("error",), "")
+    run_experiment(experiment, agreed, CPU)
+    (one,) = plan(experiment, agreed)
+    for path in one.folder.iterdir():
+        if path.is_file():
+            path.unlink()
+    assert [p.state for p in plan(experiment, agreed)] == ["recorded"]
+    assert len(run_experiment(experiment, agreed, CPU).done) == 1
+    looking = Experiment("x", "X", experiment.rows, ("error",), "", needs_outputs=True)
+    assert [p.state for p in plan(looking, agreed)] == ["missing"]
+
+
+def test_a_run_that_was_cut_goes_on_to_the_same_result(tmp_path):
+    class CutError(Exception):
+        pass
+
+    def cut(step):
+        if step >= 3:
+            raise CutError
+
+    agreed = terms(tmp_path)
+    experiment = Experiment("x", "X", (Row("digits", "anedl", "anedl"),), ("error",), "")
+    (one,) = plan(experiment, agreed)
+    assert one.state == "missing"
+    with pytest.raises(CutError):
+        train(one.spec, one.folder, Surroundings("cpu", quiet=True, save_seconds=0.0), None, cut)
+    assert [p.state for p in plan(experiment, agreed)] == ["cut"]
+    outcome = run_experiment(experiment, agreed, CPU)
+    assert not outcome.failures
+    train(one.spec, tmp_path / "whole", Surroundings("cpu", quiet=True))
+    name = "model.safetensors"
+    assert (one.folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_the_folder_of_another_run_is_left_alone(tmp_path):
+    experiment = Experiment("x", "X", (Row("digits", "supervised", "supervised"),), ("error",), "")
+    run_experiment(experiment, terms(tmp_path), CPU)
+    longer = terms(tmp_path, train={**TINY, "epoch_steps": 4})
+    (one,) = plan(experiment, longer)
+    assert one.state == "missing"
+    assert one.folder.name == f"supervised-seed1-{one.spec.digest[:8]}"
+    run_experiment(experiment, longer, CPU)
+    assert read_spec(one.folder.parent / "supervised-seed1" / "config.json").train.epoch_steps == 3
+
+
+def test_a_run_that_fails_loses_no_other(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(BROKEN)
+    broken = f"{file}:Broken"
+    experiment = on_digits("table2").with_methods([broken, "supervised"])
+    outcome = run_experiment(experiment, terms(tmp_path), CPU)
+    (failure,) = outcome.failures
+    assert "RuntimeError: this method falls over" in failure.error
+    bad, good = experiment.rows
+    assert outcome.runs_of(bad) == []
+    assert len(outcome.runs_of(good)) == 1
+    assert "| Broken | 0 | – |" in markdown(outcome)
+
+
+def test_auroc_over_m_is_that_of_sums_of_the_largest(folder):
+    experiment = on_digits("ablation-m")
+    outcome = run_experiment(experiment, terms(folder), CPU)
+    (path,) = outcome.folders_of(experiment.rows[0])
+    run = read_run(path)
+    alpha = np.sort(run.test["alpha"].astype(np.float64), axis=1)[:, ::-1]
+    curve = auroc_over_m([path])[0]
+    assert len(curve) == 6
+    for m in (1, 4, 6):
+        assert curve[m - 1] == pytest.approx(100 * auroc(alpha[:, :m].sum(1), run.test_targets))
+    results = json.loads((path / "results.json").read_text())
+    assert curve[2] == pytest.approx(100 * results["last"]["test"]["by_score"]["score"]["auroc"])
+
+
+def test_published_numbers_stand_beside_runs_of_their_like_only(folder, tmp_path):
+    row = Row("digits", "anedl", "anedl")
+    agreed = terms(folder)
+    experiment = Experiment("x", "X", (row,), ("auroc", "error"), "made-up")
+    figures = {"error": 26.7, "error_std": 0.2, "auroc": 90.3, "auroc_std": 0.1}
+    record = {"setting": "digits", "method": "anedl", **figures, "what": "made-up",
+              "variant": None, "options": {}, "score": "score", "comparable": ["error"],
+              "source": "nowhere", "note": ""}  # fmt: skip
+    (agreed.results / "published.json").write_text(json.dumps([record]))
+    outcome = run_experiment(experiment, agreed, CPU)
+    (agreed.results / "published.json").unlink()
+    assert outcome.published_of(row) is None, "runs of a length of their own"
+    assert "26.7" not in markdown(outcome)
+    object.__setattr__(outcome.runs_of(row)[0], "budget", "full")
+    assert outcome.published_of(row).error == 26.7
+    text = markdown(outcome)
+    assert "26.7 ± 0.2" in text
+    ours = np.mean([run.last.error for run in outcome.runs_of(row)])
+    assert f"{ours - 26.7:+.1f}" in text
+    assert "90.3" not in text, "not comparable"
+
+
+def test_commands_repeat_their_run():
+    for make in EXPERIMENTS.values():
+        for row in make().rows:
+            assert row.command(1, "fast").startswith(f"anedl train {row.setting} --method")
+            row.spec(1, "fast")
+    row = EXPERIMENTS["ablation-ano"]().rows[0]
+    assert row.command(3, "full", True).split()[-3:] == ["--dev", "--no-negative", "--no-adaptive"]
+    views = Row("digits", "anedl", "x", {"labelled_views": ("weak", "strong"), "top_m": 2})
+    assert views.command(0, "full").endswith("--seed 0 --labelled-views weak strong --top-m 2")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_documented(name):
+    words = EXPERIMENTS[name].__doc__
+    for part in (f"`anedl reproduce {name}`", "Published", "Cost:"):
+        assert part in words
+
+
+def test_a_setting_or_method_that_is_not_is_told():
+    with pytest.raises(ConfigError, match="did you mean digits"):
+        EXPERIMENTS["table1"]().with_settings(["digit"])
+    with pytest.raises(ConfigError, match="did you mean anedl"):
+        EXPERIMENTS["table1"]().with_methods(["anedel"])
+
+
+DYING = '''
+import os
+from anedl.methods.supervised import Supervised
+
+class Dying(Supervised):
+    """Takes its process with it."""
+
+    def loss(self, batch, progress):
+        os._exit(9)
+'''
+
+
+def test_jobs_run_in_processes_and_one_that_dies_loses_no_other(tmp_path):
+    (tmp_path / "mine.py").write_text(DYING)
+    base = {"setting": "digits", "method": "supervised", "train": TINY}
+    dying = Job(tmp_path / "dying", {**base, "method": f"{tmp_path / 'mine.py'}:Dying"})
+    refused = Job(tmp_path / "refused", {**base, "pool_limit": 0})
+    good = Job(tmp_path / "good", base)
+    heard = []
+    ended = train_jobs([dying, refused, good], Place("cpu", processes=2), heard.append)
+    assert [done.job for done in ended] == [dying, refused, good]
+    assert "its process was ended" in ended[0].error
+    assert "pool limit 0" in ended[1].error
+    assert ended[2].error is None
+    assert (good.folder / "results.json").exists()
+    assert len(heard) == 3
