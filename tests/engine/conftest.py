@@ -84,9 +84,9 @@ def files_problem(tmp_path_factory):
 def tiny_spec():
     """A spec of nine steps; keywords are options of the engine."""
 
-    def make(method="anedl", seed=0, options=None, development=False, **engine):
+    def make(method="anedl", seed=0, options=None, development=False, setting="digits", **engine):
         return make_spec(
-            "digits", method, seed, 0, development, POOL, {**TINY, **engine}, options or {}
+            setting, method, seed, 0, development, POOL, {**TINY, **engine}, options or {}
         )
 
     return make

@@ -8,8 +8,8 @@ from sklearn.metrics import roc_auc_score
 from anedl.engine.audit import selection_audit
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import judge, scores_of
+from anedl.engine.model import build_method
 from anedl.engine.precision import Precision
-from anedl.engine.train import build_method
 from anedl.methods.base import Outputs
 
 FP32 = Precision("fp32", torch.device("cpu"))
@@ -18,7 +18,7 @@ FP32 = Precision("fp32", torch.device("cpu"))
 @pytest.fixture
 def method(tiny_spec, problem):
     """Running statistics and weights away from their start, in training mode."""
-    method = build_method(tiny_spec(), problem, torch.device("cpu"))
+    method = build_method(tiny_spec(), problem.setting, problem.task, torch.device("cpu"))
     method.train()
     with torch.no_grad():
         method.backbone(problem.test()[0][:50])

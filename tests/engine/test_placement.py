@@ -48,8 +48,10 @@ def assert_same_tensors(folder, reference):
 @pytest.fixture(scope="module")
 def streamed(tiny_spec, tiny_run, files_problem, tmp_path_factory):
     """A run of both stages on files, read by one worker process."""
-    spec, folder = tiny_spec(), tmp_path_factory.mktemp("streamed")
-    results = tiny_run(spec, folder, of=files_problem(), workers=1)
+    problem = files_problem()
+    spec = tiny_spec(setting=problem.setting)
+    folder = tmp_path_factory.mktemp("streamed")
+    results = tiny_run(spec, folder, of=problem, workers=1)
     return spec, folder, results
 
 
@@ -83,7 +85,7 @@ def test_cut_and_continued_without_workers_gives_the_same_bits(
 
 def test_evaluating_a_run_on_files_finds_its_results_again(streamed, files_problem, monkeypatch):
     _, folder, results = streamed
-    monkeypatch.setattr("anedl.engine.evaluate.load_problem", lambda *_: files_problem())
+    monkeypatch.setattr("anedl.engine.load.own_problem", lambda *_: files_problem())
     metrics = evaluate_run(folder, "last", "cpu").test
     expected = results["last"]["test"]
     # Kernels lie in another order than while training: the last digits may differ.

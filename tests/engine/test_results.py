@@ -12,9 +12,9 @@ from anedl.data.outliers import NoiseImages
 from anedl.engine import judge
 from anedl.engine.checkpoint import load_module
 from anedl.engine.inference import outputs_of
+from anedl.engine.model import build_method
 from anedl.engine.precision import Precision
 from anedl.engine.results import write_results
-from anedl.engine.train import build_method
 from anedl.scores import SCORES
 
 
@@ -35,7 +35,7 @@ def finished(tiny_spec, tiny_run, tmp_path_factory):
 def test_figures_are_those_of_the_saved_model(finished, problem, key, name, file):
     """Load the model, run it, and compute error, AUROC and threshold by hand."""
     spec, folder, results = finished
-    method = build_method(spec, problem, torch.device("cpu"))
+    method = build_method(spec, problem.setting, problem.task, torch.device("cpu"))
     load_module(method, load_file(folder / file))
     method.eval()
     images, targets = problem.test()
@@ -90,7 +90,7 @@ def test_the_record_says_what_was_run(finished, problem):
 def test_what_the_last_model_says_of_the_pool(finished, problem):
     spec, folder, _ = finished
     pool = load_file(folder / "outputs" / "pool-last.safetensors")
-    method = build_method(spec, problem, torch.device("cpu"))
+    method = build_method(spec, problem.setting, problem.task, torch.device("cpu"))
     load_module(method, load_file(folder / "model.safetensors"))
     method.eval()
     with torch.no_grad():
@@ -124,7 +124,7 @@ def test_noise_is_told_apart_from_the_test(finished, problem, key, file):
     spec, folder, results = finished
     figures = results[key]
     assert list(figures["unseen"]) == ["uniform-noise", "gaussian-noise"]
-    method = build_method(spec, problem, torch.device("cpu"))
+    method = build_method(spec, problem.setting, problem.task, torch.device("cpu"))
     load_module(method, load_file(folder / file))
     method.eval()
     images, targets = problem.test()
@@ -152,7 +152,7 @@ def results_again(spec, folder, problem, best, monkeypatch):
         judge, "outputs_of", lambda *args: looked_at.append(len(args[1])) or outputs_of(*args)
     )
     device = torch.device("cpu")
-    average = build_method(spec, problem, device)
+    average = build_method(spec, problem.setting, problem.task, device)
     load_module(average, load_file(folder / "model.safetensors"))
     written = write_results(
         folder, spec, problem, average, best, None, Precision("fp32", device), 1.0, said.append

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError, DataError
+from anedl.methods.catalogue import METHODS
 
 # After each log interval of two steps and after each epoch of three: inside and between epochs of
 # both stages, the last one before the results are written.
@@ -107,6 +108,19 @@ def test_cut_once(whole, tiny_run, tmp_path, assert_same_run, step):
     spec, reference, _ = whole()
     with pytest.raises(CutError):
         tiny_run(spec, tmp_path, after_save=cut_at(step))
+    tiny_run(spec, tmp_path, resume=True)
+    assert_same_run(tmp_path, reference)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "anedl"])
+def test_every_method_goes_on_as_if_it_had_not_been_cut(
+    whole, tiny_run, tmp_path, assert_same_run, method
+):
+    """Cut inside each stage: queues, ramps and memories of a method are all in the checkpoint."""
+    spec, reference, _ = whole(method)
+    for step in (SAVES[0], SAVES[-2]):
+        with pytest.raises(CutError):
+            tiny_run(spec, tmp_path, after_save=cut_at(step), resume=True)
     tiny_run(spec, tmp_path, resume=True)
     assert_same_run(tmp_path, reference)
 

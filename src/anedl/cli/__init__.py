@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "train on real handwritten digits and write an illustrated report (minutes, no GPU)",
     "train": "train a method on a setting",
     "evaluate": "test a trained run again",
+    "triage": "lay the sorted pile out: folders, links, Label Studio, FiftyOne",
     "report": "write the illustrated report of a run",
     "reproduce": "run the paper's experiments beside their published scores",
     "ledger": "set finished runs beside the published numbers",

@@ -65,7 +65,7 @@ class FileImages:
         path = self.paths[index]
         try:
             with Image.open(path) as image:
-                return _to_rgb(image)
+                return to_rgb(image)
         except FileNotFoundError as error:
             raise DataError(
                 f"{path}: the image is not there (removed since the folder was listed, or a link "
@@ -83,7 +83,7 @@ class FileImages:
             ) from error
 
 
-def _to_rgb(image: Image.Image) -> UInt8Array:
+def to_rgb(image: Image.Image) -> UInt8Array:
     """Decode any Pillow mode to writable (height, width, 3) uint8."""
     if image.mode.startswith("I"):
         # Pillow's own conversion clips 16-bit grey at 255, which turns most such images white.

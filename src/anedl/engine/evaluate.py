@@ -5,24 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-
 from anedl.data.outliers import default_outliers, named_outliers
-from anedl.data.settings import get_setting
-from anedl.data.split_file import read_split
-from anedl.engine.checkpoint import load_module
 from anedl.engine.judge import Say, measure, measure_unseen, silent
-from anedl.engine.precision import Precision, choose_precision
-from anedl.engine.problem import Problem, load_problem
-from anedl.engine.spec import RunSpec, read_spec
-from anedl.engine.train import build_method, choose_device
+from anedl.engine.load import problem_of
+from anedl.engine.model import load_model
+from anedl.engine.precision import Precision
+from anedl.engine.problem import Problem
+from anedl.engine.spec import RunSpec
 from anedl.errors import DataError
 from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.evaluation.unseen import UnseenMetrics
 from anedl.methods.base import Method
-
-MODEL_FILES = {"last": "model.safetensors", "best": "best.safetensors"}
 
 
 @dataclass(frozen=True)
@@ -69,26 +62,11 @@ def load_run(
     Raises:
         DataError: the model is missing, or the data are not those the run was split on.
     """
-    spec = read_spec(folder / "config.json")
-    path = folder / MODEL_FILES[model]
-    if not path.exists():
-        raise DataError(f"{path}: there is no such model; finish the run with `--resume`")
-    problem = load_problem(
-        get_setting(spec.setting), spec.fold, spec.development, spec.pool_limit, data_root
-    )
-    written = read_split(folder / "split.json")
-    if written != problem.split:
+    trained = load_model(folder, model, device)
+    problem = problem_of(trained.spec, folder, data_root)
+    if trained.split != problem.split:
         raise DataError(
-            f"{folder / 'split.json'}: the run was split as {written.digest[:12]}…, the data here "
-            f"give {problem.split.digest[:12]}…: they are not the same files"
+            f"{folder / 'split.json'}: the run was split as {trained.split.digest[:12]}…, the data "
+            f"here give {problem.split.digest[:12]}…: they are not the same files"
         )
-    chosen = choose_device(device)
-    method = build_method(spec, problem, chosen)
-    try:
-        load_module(method, load_file(path))
-    except SafetensorError as error:
-        raise DataError(
-            f"{path}: the model cannot be read ({error}); train the run again"
-        ) from error
-    precision = Precision(choose_precision(spec.train.precision, chosen), chosen)
-    return spec, problem, method.eval(), precision
+    return trained.spec, problem, trained.method, trained.precision

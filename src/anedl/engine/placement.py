@@ -37,7 +37,8 @@ def is_resident(wanted: str, problem: Problem) -> bool:
         )
     if wanted != "auto" or crops:
         return wanted == "resident"
-    in_memory = isinstance(problem.dataset.train.images, ArrayImages)
+    images = problem.dataset.train.images
+    in_memory = isinstance(images, ArrayImages) and not isinstance(images.pixels, np.memmap)
     return in_memory or decoded_bytes(problem) <= MOST_RESIDENT_BYTES
 
 

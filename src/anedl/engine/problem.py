@@ -78,9 +78,15 @@ class Problem:
         return self._images(part.images, self.split.test), targets
 
     def _images(self, images: Images, indices: IntArray) -> ImageSet:
-        if isinstance(images, ArrayImages):
+        if isinstance(images, ArrayImages) and self._as_they_are(images):
             return pixels_of(images, indices)
         return ImageBatches(images, indices, self.host_augment, self.workers)
+
+    def _as_they_are(self, images: ArrayImages) -> bool:
+        """Whether images in memory need neither a crop nor to be left on the disk they map."""
+        side = self.setting.image_size
+        mapped = isinstance(images.pixels, np.memmap)
+        return images.pixels.shape[1:3] == (side, side) and not mapped
 
     def pool_truth(self) -> IntArray:
         """True known classes of the pool, −1 for outliers: for reports only, never for training."""

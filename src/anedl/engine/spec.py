@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl import __version__
-from anedl.data.settings import get_setting
+from anedl.data.settings import Setting, get_setting
 from anedl.engine.config import (
     BUDGETS,
     CUSTOM,
@@ -31,7 +31,8 @@ class RunSpec:
     """One run, fully determined: the same spec on the same machine gives the same bits.
 
     `budget` says whose lengths these are: "full", "fast", or "custom" where one was changed.
-    `method_sha256` is the hash of the file of a user's method.
+    `method_sha256` is the hash of the file of a user's method. `own` are the terms of a user's own
+    images, for which there is no setting of that name.
     """
 
     setting: str
@@ -44,6 +45,12 @@ class RunSpec:
     options: MethodConfig
     budget: str = CUSTOM
     method_sha256: str | None = None
+    own: Setting | None = None
+
+    @property
+    def terms(self) -> Setting:
+        """The setting itself."""
+        return self.own or get_setting(self.setting)
 
     def to_json(self) -> dict[str, Any]:
         """As written to `config.json`."""
@@ -63,6 +70,8 @@ class RunSpec:
         }
         if self.method_sha256 is not None:
             record["method_sha256"] = self.method_sha256
+        if self.own is not None:
+            record["own"] = to_json(self.own)
         return record
 
     @property
@@ -80,7 +89,7 @@ class RunSpec:
 
 
 def make_spec(
-    setting: str,
+    setting: str | Setting,
     method: str = "anedl",
     seed: int = 0,
     fold: int | None = None,
@@ -95,13 +104,15 @@ def make_spec(
     Defaults come in layers: the engine's, the data set's for this budget, the method's, the
     method's for this data set, then `train` and `options`. What a method counts in epochs or steps
     is stated for the full budget and scales with `epochs`, whoever set them, unless it is given
-    here. `fold` None takes the fold that belongs to the seed.
+    here. `fold` None takes the fold that belongs to the seed. A `Setting` in place of a name holds
+    the terms of a user's own images.
     """
     if seed < 0:
         raise ConfigError(f"seed {seed}: a seed is 0 or more")
     if budget not in BUDGETS:
         raise unknown_name("budget", budget, BUDGETS)
-    a_setting = get_setting(setting)
+    own = setting if isinstance(setting, Setting) else None
+    a_setting = own or get_setting(str(setting))
     name = full_name(method)
     entry = get_method(name)
     config = _train_config(a_setting.dataset, entry, budget, train or {}, a_setting.backbone)
@@ -119,6 +130,7 @@ def make_spec(
         options=method_config.resolved(task_of(a_setting, development)),
         budget=budget if kept else CUSTOM,
         method_sha256=entry.sha256,
+        own=own,
     )
 
 
@@ -201,8 +213,9 @@ def read_spec_to_train(path: Path) -> RunSpec:
 def _read(path: Path) -> RunSpec:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
+        own = from_json(Setting, record["own"]) if "own" in record else None
         spec = make_spec(
-            record["setting"],
+            own or record["setting"],
             record["method"],
             record["seed"],
             record["fold"],

@@ -11,25 +11,24 @@ import torch
 from torch import Tensor
 
 from anedl.data.batches import worker_count
-from anedl.data.settings import get_setting
 from anedl.data.split_file import read_split, write_split
 from anedl.engine.audit import selection_audit
 from anedl.engine.checkpoint import Position, load_checkpoint, save_checkpoint, save_model
 from anedl.engine.execution import Execution, choose_execution
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import judge
+from anedl.engine.load import problem_of
 from anedl.engine.log import Display, open_sinks
+from anedl.engine.model import build_method, choose_device
 from anedl.engine.placement import build_stream, is_resident, placed
 from anedl.engine.precision import Precision, choose_precision
-from anedl.engine.problem import Problem, load_problem
+from anedl.engine.problem import Problem
 from anedl.engine.results import write_results
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
 from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.files import write_json
-from anedl.methods.base import Method, Source, Stage
-from anedl.methods.catalogue import get_method
-from anedl.networks.encoder import ImageEncoder
+from anedl.methods.base import Source, Stage
 
 
 class NotFiniteError(AnedlError):
@@ -64,10 +63,7 @@ def train(
     _prepare_folder(folder, spec, surroundings.resume)
     device = choose_device(surroundings.device)
     if problem is None:
-        problem = load_problem(
-            get_setting(spec.setting), spec.fold, spec.development, spec.pool_limit,
-            surroundings.data_root,
-        )  # fmt: skip
+        problem = problem_of(spec, folder, surroundings.data_root)
     problem = replace(problem, workers=worker_count(surroundings.workers))
     _check_split(folder / "split.json", problem)
     resident = is_resident(spec.train.stream, problem)
@@ -174,26 +170,13 @@ def train(
     )  # fmt: skip
 
 
-def build_method(spec: RunSpec, problem: Problem, device: torch.device) -> Method:
-    """A fresh method whose initial weights depend on the seed alone."""
-    config = spec.train
-    assert config.backbone is not None
-    assert config.bn_momentum is not None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.seed)
-        setting = problem.setting
-        encoder = ImageEncoder(config.backbone, setting.mean, setting.std, config.bn_momentum)
-        method = get_method(spec.method).method(spec.options, encoder, problem.task)
-    return method.to(device)
-
-
 def build_stepper(
     spec: RunSpec, problem: Problem, precision: Precision, execution: Execution | None = None
 ) -> Stepper:
     """The method, its average and its stream, ready for the first step."""
     # Every step has the same shapes, so timing cuDNN's kernels once in the first steps pays.
     torch.backends.cudnn.benchmark = precision.device.type == "cuda"
-    method = build_method(spec, problem, precision.device)
+    method = build_method(spec, problem.setting, problem.task, precision.device)
     average = copy.deepcopy(method).requires_grad_(True)
     stream = build_stream(spec, problem, precision.device)
     method.train()
@@ -206,23 +189,6 @@ def select(stepper: Stepper, step: int) -> Tensor | None:
     images = stepper.stream.pool(method.selection_view, step)
     selection = method.select(outputs_of(method, images, stepper.precision))
     return None if selection is None else selection.positions
-
-
-def choose_device(name: str) -> torch.device:
-    """ "auto" is the GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"device {name!r} is not one that torch knows: take cpu or cuda"
-        ) from error
-    if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device {name!r}: anedl trains on cpu or cuda")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device cuda was asked for, but torch finds no GPU: take --device cpu")
-    return device
 
 
 def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:

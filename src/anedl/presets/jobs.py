@@ -54,7 +54,7 @@ def train_jobs(
 
     A run that is finished in its folder is left as it is, one that was cut there goes on.
     """
-    from anedl.engine.train import choose_device
+    from anedl.engine.model import choose_device
 
     ended: dict[int, Done] = {}
 

@@ -1,0 +1,131 @@
+"""Lay the sorted pile of a run out: as folders, as links, for Label Studio or for FiftyOne.
+
+Reads RUN/triage.csv, changes made to its states by hand included. The files of the pile stay where
+they are, as they are; an interrupted call goes on where it stopped when it is repeated.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from anedl.errors import DataError
+
+SHOWN = 10  # images left out that are named on the screen
+
+
+def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Declare which run, which form, and which images."""
+    parser.add_argument("run", type=Path, help="run folder of `anedl fit`")
+    parser.add_argument(
+        "--as",
+        dest="form",
+        required=True,
+        choices=["folders", "links", "label-studio", "fiftyone"],
+        help="copies in folders, symbolic links in folders, tasks for Label Studio, or a data set "
+        "for FiftyOne",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where to (default: RUN/triage/FORM)"
+    )
+    parser.add_argument(
+        "--state",
+        nargs="+",
+        choices=["accept", "review", "unknown"],
+        default=["accept", "review", "unknown"],
+        help="only images in these states (default: all)",
+    )
+    parser.add_argument(
+        "--bh",
+        type=float,
+        metavar="LEVEL",
+        help="judge again: call unknown what Benjamini-Hochberg flags, so that at most this share "
+        "of the unknown is expected to be of a known class (states changed by hand are lost)",
+    )
+    parser.add_argument(
+        "--url-prefix",
+        default="/data/local-files/?d=",
+        metavar="URL",
+        help="where Label Studio finds the images (default: its own local files)",
+    )
+    parser.add_argument(
+        "--document-root",
+        type=Path,
+        default=Path("/"),
+        metavar="DIR",
+        help="the folder Label Studio serves local files from (default: /)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Lay out, say what is where, and end with 1 if an image had to be left out."""
+    from anedl.triage.layouts import lay_out
+    from anedl.triage.table import read_table
+    from anedl.triage.verdict import judge
+
+    triage = read_table(arguments.run)
+    if arguments.bh is not None:
+        rules = replace(triage.rules, level=arguments.bh, benjamini_hochberg=True)
+        cluster, triage = triage.cluster, judge(triage.evidence, rules)
+        cluster[triage.where("accept", "review")] = -1
+        triage = triage.with_clusters(cluster)
+    out = arguments.out or arguments.run / "triage" / arguments.form
+    progress = ImagesBar()
+    layout = lay_out(
+        triage,
+        pile_paths(arguments.run, triage.evidence.names),
+        out,
+        arguments.form,
+        states=arguments.state,
+        url_prefix=arguments.url_prefix,
+        document_root=arguments.document_root,
+        progress=progress,
+    )
+    progress.close()
+    counts = triage.counts()
+    said = ", ".join(f"{counts[state]:,} {state}" for state in arguments.state)
+    before = f" ({layout.already:,} were there already)" if layout.already else ""
+    print(f"{layout.placed + layout.already:,} images in {layout.out}: {said}{before}")
+    if not layout.left_out:
+        return 0
+    print(f"{len(layout.left_out):,} images are left out:", file=sys.stderr)
+    for name, reason in layout.left_out[:SHOWN]:
+        print(f"  {name}: {reason}", file=sys.stderr)
+    if len(layout.left_out) > SHOWN:
+        print(f"  and {len(layout.left_out) - SHOWN:,} more", file=sys.stderr)
+    return 1
+
+
+def pile_paths(run: Path, names: Sequence[str]) -> list[Path]:
+    """The file behind each name of the table, as the run's image cache knows it."""
+    from anedl.intake.cache import open_cache
+
+    # Labelled images are in the cache too, and may bear the same names below their own folder.
+    paths = {item.name: item.path for item in open_cache(run / "cache").items if item.label is None}
+    if missing := [name for name in names if name not in paths]:
+        raise DataError(
+            f"{run / 'triage.csv'}: {len(missing):,} files are not in the pile of this run, the "
+            f"first is {missing[0]!r}; restore the column `file`"
+        )
+    return [paths[name] for name in names]
+
+
+class ImagesBar:
+    """How many images are done, redrawn on a terminal; silent elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown_at = float("-inf")
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show the state, unless it was shown a moment ago."""
+        now = time.monotonic()
+        if sys.stderr.isatty() and (now - self._shown_at > 0.1 or done == total):
+            self._shown_at = now
+            print(f"\r{done:,} of {total:,} images", end="", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """End the line."""
+        if self._shown_at > float("-inf"):
+            print(file=sys.stderr)

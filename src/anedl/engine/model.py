@@ -1,0 +1,96 @@
+"""A run's method: built afresh from its spec, or with the weights that it was trained to."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from anedl.data.augment.host import HostAugment
+from anedl.data.protocol import Split
+from anedl.data.settings import Setting
+from anedl.data.split_file import read_split
+from anedl.engine.checkpoint import load_module
+from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.spec import RunSpec, read_spec
+from anedl.engine.task import task_of
+from anedl.errors import ConfigError, DataError
+from anedl.methods.base import Method, Task
+from anedl.methods.catalogue import get_method
+from anedl.networks.encoder import ImageEncoder
+
+MODEL_FILES = {"last": "model.safetensors", "best": "best.safetensors"}
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A method with its trained weights, ready to judge images; its data need not be here."""
+
+    spec: RunSpec
+    split: Split
+    method: Method
+    precision: Precision
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the known classes, in the order of the model's outputs."""
+        return self.split.known_names
+
+    @property
+    def augment(self) -> HostAugment:
+        """Whose plain view turns an image of any size into what the model takes."""
+        return HostAugment(self.spec.terms.augmentation, self.spec.terms.image_size)
+
+
+def build_method(spec: RunSpec, setting: Setting, task: Task, device: torch.device) -> Method:
+    """A fresh method whose initial weights depend on the seed alone."""
+    config = spec.train
+    assert config.backbone is not None
+    assert config.bn_momentum is not None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        encoder = ImageEncoder(config.backbone, setting.mean, setting.std, config.bn_momentum)
+        method = get_method(spec.method).method(spec.options, encoder, task)
+    return method.to(device)
+
+
+def load_model(folder: Path, model: str = "last", device: str = "auto") -> TrainedModel:
+    """The model of the run in `folder`: "last", or the "best" by validation.
+
+    Raises:
+        DataError: the model is missing or damaged.
+    """
+    spec = read_spec(folder / "config.json")
+    path = folder / MODEL_FILES[model]
+    if not path.exists():
+        raise DataError(f"{path}: there is no such model; finish the run with `--resume`")
+    split = read_split(folder / "split.json")
+    chosen = choose_device(device)
+    task = replace(task_of(spec.terms, spec.development), pool_size=len(split.pool))
+    method = build_method(spec, spec.terms, task, chosen)
+    try:
+        load_module(method, load_file(path))
+    except SafetensorError as error:
+        raise DataError(
+            f"{path}: the model cannot be read ({error}); train the run again"
+        ) from error
+    precision = Precision(choose_precision(spec.train.precision, chosen), chosen)
+    return TrainedModel(spec, split, method.eval(), precision)
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto" is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device {name!r} is not one that torch knows: take cpu or cuda"
+        ) from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {name!r}: anedl trains on cpu or cuda")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device cuda was asked for, but torch finds no GPU: take --device cpu")
+    return device

@@ -1,0 +1,241 @@
+"""Decoding a file that may be anything: the pixels a person would see, or one sentence why not.
+
+Whatever a file holds becomes (height, width, 3) uint8: turned upright as its EXIF orientation says,
+the first frame of an animation, the first page of a document. Transparent parts show white, as on a
+sheet of paper: the colours stored underneath were never meant to be seen. Grey and 16-bit images
+keep their range, CMYK is converted without a colour profile.
+
+Nothing here blocks or runs another program: pipes and devices are not opened, and formats that
+Pillow hands to an interpreter (EPS, WMF) are refused.
+"""
+
+import errno
+import functools
+import logging
+import os
+import stat
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from anedl.data.dataset import UInt8Array, to_rgb
+from anedl.errors import DataError
+from anedl.intake.names import shown
+
+MOST_PIXELS = 120_000_000  # the largest cameras make 102 million; decoding takes 8 bytes a pixel
+ORIENTATION = 0x0112  # the EXIF tag
+
+# EPS and WMF are drawings that another program has to run; the others Pillow knows by name only.
+_REFUSED = {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG"}
+# Formats that begin with a signature: bytes that pass for one of these are one.
+_SIGNED = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "PSD", "QOI", "TIFF", "WEBP")
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+_TROUBLES = {
+    errno.ENOENT: "the file is not there (removed since it was listed, or a link to nothing)",
+    errno.ENOTDIR: "the file is not there (a part of its path is no folder)",
+    errno.EACCES: "the file may not be read (permission denied)",
+    errno.EPERM: "the file may not be read (permission denied)",
+    errno.ELOOP: "the link leads back to itself",
+    errno.ENAMETOOLONG: "the name is longer than this system allows",
+}
+
+
+class UnreadableError(DataError):
+    """A file without an image that can be used; `reason` is one sentence, without the name."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{shown(str(path))}: {reason}")
+        self.reason = reason
+
+
+def decode(path: Path) -> UInt8Array:
+    """The image in a file as it should be seen: (height, width, 3) uint8, writable.
+
+    Raises:
+        UnreadableError: there is no such image; the message says why in one sentence.
+    """
+    with _opened(path) as image:
+        image.load()
+        pixels = _visible_colours(image)
+        # After loading: Pillow turns some formats by itself and then forgets the orientation.
+        upright = _turned(pixels, _orientation(image))
+    return np.ascontiguousarray(upright)
+
+
+def header_size(path: Path) -> tuple[int, int]:
+    """Width and height of the upright image, from the header alone.
+
+    Raises:
+        UnreadableError: there is no image; what the header promises may still fail to decode.
+    """
+    with _opened(path) as image:
+        width, height = image.size
+        swapped = image.format != "TIFF" and _orientation(image) >= 5
+    return (height, width) if swapped else (width, height)
+
+
+def holds_image(path: Path) -> bool:
+    """Whether a file's first bytes are those of a common image format, whatever its name."""
+    try:
+        with _opened(path, _SIGNED):
+            return True
+    except UnreadableError:
+        return False
+
+
+@functools.cache
+def image_suffixes() -> frozenset[str]:
+    """The endings (".jpg" …) of all files that can be decoded here."""
+    with _QUIET:
+        known = Image.registered_extensions()
+    return frozenset(suffix for suffix, name in known.items() if name in _readable_formats())
+
+
+@functools.cache
+def _readable_formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in Image.ID if name not in _REFUSED)
+
+
+@contextmanager
+def _opened(path: Path, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
+    """The image in a file, its header read and believable; every failure is Unreadable."""
+    try:
+        with _QUIET, _open_regular(path) as file:
+            known = formats if formats is not None else _readable_formats()
+            # A file object, not a path: by path Pillow may map the file, and die if it shrinks.
+            with Image.open(file, formats=known) as image:
+                width, height = image.size
+                if width * height > MOST_PIXELS:
+                    raise UnreadableError(path, _too_large(f"{width} × {height} pixels"))
+                yield image
+    except UnreadableError:
+        raise
+    except Exception as error:
+        # Damaged headers make the decoders stumble in ways no list of exceptions covers.
+        raise UnreadableError(path, _sentence(error)) from error
+
+
+def _open_regular(path: Path) -> BinaryIO:
+    """Open a plain file for reading; anything else is refused unopened, for it might block."""
+    if "\0" in str(path):
+        raise UnreadableError(path, "the name holds a character that no file name may have")
+    _refuse_special(path, path.stat().st_mode)
+    # Should a pipe have taken the file's place just now, opening it must still not wait.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        _refuse_special(path, status.st_mode)
+        if status.st_size == 0:
+            raise UnreadableError(path, "the file is empty (0 bytes)")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
+
+
+def _refuse_special(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = next((kind for test, kind in _KINDS if test(mode)), "something special")
+        raise UnreadableError(path, f"it is {kind}, not a file")
+
+
+def _visible_colours(image: Image.Image) -> UInt8Array:
+    """The loaded image as (height, width, 3) uint8, transparent parts white."""
+    deep = image.mode.startswith(("I", "F"))  # grey beyond 8 bits, which has no alpha to speak of
+    if deep or not image.has_transparency_data:
+        return to_rgb(image)
+    paper = Image.new("RGBA", image.size, "white")
+    paper.alpha_composite(image.convert("RGBA"))
+    return np.array(paper.convert("RGB"))
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        orientation = image.getexif().get(ORIENTATION, 1)
+    except Exception:
+        return 1  # the camera's notes are damaged; the picture need not be
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def _turned(pixels: UInt8Array, orientation: int) -> UInt8Array:
+    """Undo an EXIF orientation: 5…8 are stored with rows for columns, then mirrored or not."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    return pixels
+
+
+def _sentence(error: Exception) -> str:
+    """What an exception means for the reader of a table."""
+    if isinstance(error, OSError) and error.errno in _TROUBLES:
+        return _TROUBLES[error.errno]
+    if isinstance(error, UnidentifiedImageError):
+        return "its content is not an image of any format known here"
+    if isinstance(error, Image.DecompressionBombError):
+        return _too_large("far more pixels")
+    if isinstance(error, MemoryError):
+        return "decoding it takes more memory than there is"
+    text = shown(" ".join(str(error).split()))[:160] or type(error).__name__
+    if "truncated" in text.lower():
+        return f"the image is cut short ({text})"
+    return f"the image is damaged or of an unusual kind ({text})"
+
+
+def _too_large(what: str) -> str:
+    return f"its header declares {what}, beyond the limit of {MOST_PIXELS // 10**6} million"
+
+
+class _Quiet:
+    """Silences warnings while any thread is inside: a pile of odd files would fill the terminal.
+
+    `warnings.catch_warnings` alone restores the wrong filters when threads leave it in another
+    order than they came.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._catch: warnings.catch_warnings[None] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._catch = warnings.catch_warnings()
+                self._catch.__enter__()
+                warnings.simplefilter("ignore")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._catch is not None:
+                self._catch.__exit__(kind, error, trace)
+                self._catch = None
+
+
+_QUIET = _Quiet()
+# Pillow logs some damage as errors, which without any handler end up on the terminal.
+logging.getLogger("PIL").addHandler(logging.NullHandler())

@@ -1,0 +1,108 @@
+"""Who of the labelled images trains, who chooses the checkpoint and who sets the threshold.
+
+Every class is divided alike. Near-duplicates stay together, or the judges would have seen what they
+judge. A group whose images bear different labels trains: one of its labels may be wrong, and no
+score should rest on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anedl.data.dataset import IntArray
+from anedl.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Positions of the images of each role, sorted; together they are all images, each once."""
+
+    labelled: IntArray
+    validation: IntArray
+    calibration: IntArray
+
+
+def partition(
+    labels: IntArray,
+    groups: IntArray,
+    validation_share: float,
+    calibration_share: float,
+    seed: int,
+    minimum: int,
+    class_names: Sequence[str] | None = None,
+) -> Partition:
+    """Divide images with labels (N,) and duplicate groups (N,), −1 for an image alone.
+
+    A class gives each role about its share of images, and every role with a share above zero at
+    least one image; what is left, and at least one image of every class, is labelled. `minimum` is
+    how many different images a class must have, near-duplicates counted once; one for every role
+    are needed in any case. `class_names` name the classes; one without images is refused.
+
+    Raises:
+        ConfigError: shares that are negative or leave nothing to train on.
+        DataError: a class has too few images; names the class, its count and the minimum.
+    """
+    shares = (validation_share, calibration_share)
+    if min(shares) < 0 or sum(shares) >= 1:
+        raise ConfigError(
+            f"shares for validation ({validation_share:g}) and calibration "
+            f"({calibration_share:g}) must not be negative and must leave some images to train on"
+        )
+    count = int(labels.max(initial=-1)) + 1
+    names = class_names if class_names is not None else [str(label) for label in range(count)]
+    # An image alone is a unit of its own.
+    units = np.where(groups >= 0, groups, groups.max(initial=-1) + 1 + np.arange(len(groups)))
+    by_class = [_pure_units(units, labels, label) for label in range(len(names))]
+    wanted = max(minimum, 1 + sum(share > 0 for share in shares))
+    _require(by_class, labels, names, wanted)
+
+    role = np.zeros(len(labels), np.int64)
+    for label, pure in enumerate(by_class):
+        generator = np.random.default_rng([seed, label])
+        sizes = dict(zip(*np.unique(units[np.isin(units, pure)], return_counts=True), strict=True))
+        total = int((labels == label).sum())
+        left = [int(unit) for unit in generator.permutation(pure)]
+        for number, share in enumerate(shares, start=1):
+            if share == 0:
+                continue
+            # One unit stays to train with, and one for each role that is still to come.
+            spare = len(left) - 1 - sum(later > 0 for later in shares[number:])
+            taken = _take(left, sizes, max(1, round(share * total)), spare)
+            role[np.isin(units, list(taken))] = number
+            left = [unit for unit in left if unit not in taken]
+    return Partition(*(np.flatnonzero(role == number) for number in range(3)))
+
+
+def _pure_units(units: IntArray, labels: IntArray, label: int) -> IntArray:
+    """The units with images of this class alone."""
+    own = np.unique(units[labels == label])
+    return own[~np.isin(own, units[labels != label])]
+
+
+def _take(left: Sequence[int], sizes: dict[int, int], target: int, spare: int) -> set[int]:
+    """Units in order while they fit into `target` images; the smallest one where none does."""
+    taken: set[int] = set()
+    room = target
+    for unit in left:
+        if len(taken) < spare and sizes[unit] <= room:
+            taken.add(unit)
+            room -= sizes[unit]
+    return taken or {min(left, key=lambda unit: sizes[unit])}
+
+
+def _require(
+    by_class: Sequence[IntArray], labels: IntArray, names: Sequence[str], minimum: int
+) -> None:
+    """Refuse classes with fewer different images than the minimum, all of them at once."""
+    short = []
+    for label, pure in enumerate(by_class):
+        files = int((labels == label).sum())
+        if len(pure) < minimum:
+            alike = f" (in {files} files; near-duplicates count once)" if files > len(pure) else ""
+            short.append(f"{names[label]!r} has {len(pure)}{alike}")
+    if short:
+        raise DataError(
+            f"too few images: class {'; class '.join(short)}; every class needs at least "
+            f"{minimum} different images, so label more or leave the class out"
+        )

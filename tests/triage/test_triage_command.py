@@ -1,0 +1,81 @@
+"""`anedl triage`: from a run folder to a layout, with the exit status telling what happened."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anedl.cli import main
+from anedl.intake.cache import build_cache
+from anedl.intake.listing import Item, list_pile
+from anedl.triage.table import read_table, write_table
+
+
+@pytest.fixture
+def run_folder(tmp_path, triage_of):
+    """A run with a cache of 30 pile images and a labelled one of the same name as the first."""
+    rng = np.random.default_rng(0)
+    labelled = tmp_path / "labelled" / "00.png"
+    pile = [tmp_path / "pile" / f"{i:02}.png" for i in range(30)]
+    for path in (labelled, *pile):
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    items = [Item(labelled, "00.png", "cat"), *list_pile(tmp_path / "pile").items]
+    build_cache(items, tmp_path / "run" / "cache", side=8)
+    write_table(tmp_path / "run", triage_of([f"{i:02}.png" for i in range(30)]))
+    return tmp_path / "run"
+
+
+def test_folders_by_default_within_the_run(run_folder, capsys):
+    assert main(["triage", str(run_folder), "--as", "folders"]) == 0
+    out = run_folder / "triage" / "folders"
+    copies = sorted(path.name for path in out.rglob("*.png"))
+    assert copies == [f"{i:02}.png" for i in range(30)]
+    assert "30 images in" in capsys.readouterr().out
+    (first,) = out.rglob("00.png")
+    assert first.read_bytes() == (run_folder.parent / "pile" / "00.png").read_bytes()
+    assert main(["triage", str(run_folder), "--as", "folders"]) == 0
+    assert "30 were there already" in capsys.readouterr().out
+
+
+def test_states_and_folder_can_be_chosen(run_folder, tmp_path):
+    arguments = ["--as", "links", "--out", str(tmp_path / "out"), "--state", "review", "unknown"]
+    assert main(["triage", str(run_folder), *arguments]) == 0
+    counts = read_table(run_folder).counts()
+    assert len(list((tmp_path / "out").rglob("*.png"))) == counts["review"] + counts["unknown"]
+    assert not (tmp_path / "out" / "accept").exists()
+
+
+def test_judging_again(run_folder, tmp_path):
+    """At so fine a level nothing can be flagged, so nothing is unknown."""
+    arguments = ["--as", "fiftyone", "--out", str(tmp_path / "out"), "--bh", "0.0001"]
+    assert read_table(run_folder).counts()["unknown"] > 0
+    assert main(["triage", str(run_folder), *arguments]) == 0
+    labels = json.loads((tmp_path / "out" / "labels.json").read_text())["labels"]
+    assert len(labels) == 30
+    assert all(target["attributes"]["state"] != "unknown" for target in labels.values())
+    assert not any("cluster" in target["attributes"] for target in labels.values())
+
+
+def test_a_missing_image_shows_in_the_exit_status(run_folder, capsys):
+    (run_folder.parent / "pile" / "07.png").unlink()
+    assert main(["triage", str(run_folder), "--as", "folders"]) == 1
+    captured = capsys.readouterr()
+    assert "29 images" in captured.out
+    assert "07.png: cannot be copied (No such file" in captured.err
+
+
+def test_errors_are_told_plainly(run_folder, tmp_path, capsys):
+    assert main(["triage", str(tmp_path), "--as", "folders"]) == 1
+    assert "no triage here" in capsys.readouterr().err
+    path = run_folder / "triage.csv"
+    rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    rows[1][0] = "other.png"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    assert main(["triage", str(run_folder), "--as", "folders"]) == 1
+    assert "1 files are not in the pile of this run, the first is 'other.png'" in (
+        capsys.readouterr().err
+    )
