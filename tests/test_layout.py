@@ -22,9 +22,12 @@ LAYERS = [
     ["evaluation", "conformal", "pollution"],
     ["engine"],
     ["triage"],
+    ["export"],
     ["report"],
     ["ledger"],
     ["presets"],
+    ["estimator"],
+    ["fit"],
     ["api"],
     ["cli", "__init__", "__main__"],
 ]

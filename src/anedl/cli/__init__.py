@@ -17,6 +17,7 @@ from anedl.errors import AnedlError, unknown_name
 # Subcommand → what it does in one line; the module of the same name holds it.
 COMMANDS = {
     "demo": "train on real handwritten digits and write an illustrated report (minutes, no GPU)",
+    "fit": "learn from your own labelled images and pile, and sort the pile",
     "train": "train a method on a setting",
     "evaluate": "test a trained run again",
     "triage": "lay the sorted pile out: folders, links, Label Studio, FiftyOne",

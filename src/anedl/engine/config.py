@@ -18,8 +18,8 @@ CUSTOM = "custom"  # what a run of any other length is recorded as
 # Epochs of a whole run by data set; "" stands for every other one. The paper states no length: 200
 # is the released code's, 100 for ImageNet-30 and the 12 short epochs of the digits are ours.
 EPOCHS: dict[Budget, dict[str, int]] = {
-    "full": {"": 200, "imagenet30": 100, "digits": 12},
-    "fast": {"": 50, "imagenet30": 25, "digits": 6},
+    "full": {"": 200, "imagenet30": 100, "digits": 12, "own": 30},
+    "fast": {"": 50, "imagenet30": 25, "digits": 6, "own": 15},
 }
 BUDGETS: tuple[Budget, ...] = get_args(Budget)
 # Options that say how long a run and its parts are: who changes one leaves the budget.
@@ -162,6 +162,9 @@ def train_defaults(dataset: str, budget: Budget = "full") -> dict[str, Any]:
         # 1,119 pool images of 8×8 pixels: half a minute on a CPU.
         options |= {"epoch_steps": 50, "pretrain_share": 0.25, "batch_size": 32,
                     "weight_decay": 1e-4, "log_every": 25, "test_while_training": True}  # fmt: skip
+    if dataset == "own":
+        # A user's images: minutes instead of hours, so both stages come early and often.
+        options |= {"epoch_steps": 100, "pretrain_share": 0.25, "log_every": 25}
     if dataset == "imagenet30":
         options["pretrain_share"] = 0.1  # the paper's 10 epochs, of half as many
     return options

@@ -77,6 +77,10 @@ class Problem:
         targets = self.split.test_targets(self.dataset.train.labels, self.dataset.test.labels)
         return self._images(part.images, self.split.test), targets
 
+    def images_at(self, indices: IntArray) -> ImageSet:
+        """Any images of the train part by their indices, as at test time."""
+        return self._images(self.dataset.train.images, indices)
+
     def _images(self, images: Images, indices: IntArray) -> ImageSet:
         if isinstance(images, ArrayImages) and self._as_they_are(images):
             return pixels_of(images, indices)

@@ -1,0 +1,1 @@
+"""Two folders in, answers out: a classifier, a threshold, and the pile sorted."""

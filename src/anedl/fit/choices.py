@@ -1,0 +1,127 @@
+"""What `anedl fit` decides by itself, from what it found; each choice is printed with its reason.
+
+Every one can be overridden. None looks at more than counts, sizes and the device.
+"""
+
+from dataclasses import dataclass
+from math import ceil, log2
+
+import torch
+
+from anedl.errors import ConfigError
+from anedl.intake.facts import ImageSizes
+
+SIDES = (8, 12, 16, 24, 32, 48, 64, 84, 96, 128, 160, 192, 224)
+LARGEST_SIDE = {"cpu": 64, "cuda": 224}  # a CPU would take days over more
+CROPPED_FROM = 128  # from this side on views are cut from larger frames, as photographs are
+VALIDATION_SHARE = 0.15
+CALIBRATION_SHARES = (0.25, 0.4)  # the least, and the most where there are few labels
+FEWEST_A_CLASS = 5  # different images: three to learn from, one to validate, one to calibrate
+SUPERVISED_TIME = 0.2  # of the minutes, for the model that learns from the labels alone
+SELECTED_OF_INLIERS = 0.71  # O over the inliers of the pile, as in the released experiment
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A value and why it was taken."""
+
+    name: str
+    value: object
+    reason: str
+
+    def describe(self) -> str:
+        """One line for the terminal."""
+        return f"  {self.name:<14} {self.value!s:<14} {self.reason}"
+
+
+def choose_side(sizes: ImageSizes, device: torch.device, wanted: int | None = None) -> Choice:
+    """Height and width that every image is brought to."""
+    if wanted is not None:
+        if wanted < 8:
+            raise ConfigError(f"--image-size {wanted}: images must be at least 8 pixels wide")
+        return Choice("image size", wanted, "as asked")
+    median = sizes.median_short_side
+    largest = LARGEST_SIDE[device.type]
+    fitting = [side for side in SIDES if side <= min(largest, max(8, 1.15 * median))]
+    why = f"half of the images are at least {median} pixels on their shorter side"
+    if fitting[-1] == largest and median > 1.15 * largest:
+        why += f"; no more than {largest} on this device"
+    return Choice("image size", fitting[-1], why)
+
+
+def choose_augmentation(side: int, wanted: str | None = None) -> Choice:
+    """The kind of views; digits and text must not be mirrored, which only the user can know."""
+    if wanted is not None:
+        return Choice("augmentation", wanted, "as asked")
+    if side >= CROPPED_FROM:
+        return Choice("augmentation", "imagenet", "large images: random crops and flips")
+    return Choice(
+        "augmentation", "small", "flips and shifts; take --augmentation digits for text or digits"
+    )
+
+
+def choose_backbone(side: int, device: torch.device, wanted: str | None = None) -> Choice:
+    """The network trunk."""
+    if wanted is not None:
+        return Choice("backbone", wanted, "as asked")
+    if side <= 16:
+        return Choice("backbone", "wrn-digits", "images this small need no more")
+    if side > 64:
+        return Choice("backbone", "resnet18", "images of more than 64 pixels")
+    if device.type == "cpu":
+        return Choice("backbone", "wrn-10-1", "small images; wrn-28-2 is too slow without a GPU")
+    return Choice("backbone", "wrn-28-2", "small images")
+
+
+def choose_batch_size(labelled: int, wanted: int | None = None) -> Choice:
+    """Labelled images a step; the pile's part is twice that."""
+    if wanted is not None:
+        return Choice("batch size", wanted, "as asked")
+    size = int(min(64, max(8, 2 ** round(log2(max(1, labelled / 2))))))
+    return Choice("batch size", size, f"{labelled} labelled images train")
+
+
+def choose_top_m(classes: int, wanted: int | None = None) -> Choice:
+    """M of Eq. 9."""
+    if wanted is not None:
+        return Choice("M", wanted, "as asked")
+    return Choice("M", max(1, ceil(classes / 2)), f"half of the {classes} classes, as in the paper")
+
+
+def choose_selection_share(outlier_share: float, wanted: float | None = None) -> Choice:
+    """O as a share of the pile."""
+    if wanted is not None:
+        return Choice("O", wanted, "as asked")
+    share = min(0.9, max(0.05, SELECTED_OF_INLIERS * (1 - outlier_share)))
+    why = f"{SELECTED_OF_INLIERS} of the pile's inliers, by the estimate before training"
+    return Choice("O", round(share, 3), why)
+
+
+@dataclass(frozen=True)
+class Length:
+    """Epochs and steps an epoch, from the time there is."""
+
+    epochs: int
+    epoch_steps: int
+
+    @property
+    def steps(self) -> int:
+        """Steps in all."""
+        return self.epochs * self.epoch_steps
+
+
+EPOCHS = 30  # looks at the pile: selection and evaluation come once an epoch
+FEWEST_EPOCH_STEPS, MOST_EPOCH_STEPS = 10, 2000
+
+
+def choose_length(seconds: float, step_seconds: float, epoch_seconds: float) -> Length:
+    """As many steps as fit into `seconds`.
+
+    `epoch_seconds` is what selection and evaluation take once an epoch. Where that leaves too few
+    steps an epoch, there are fewer epochs.
+    """
+    for epochs in (EPOCHS, 20, 12, 8, 6, 4):
+        steps = int((seconds / epochs - epoch_seconds) / step_seconds)
+        if steps >= FEWEST_EPOCH_STEPS:
+            return Length(epochs, min(steps, MOST_EPOCH_STEPS))
+    return Length(4, FEWEST_EPOCH_STEPS)

@@ -1,0 +1,50 @@
+"""How fast this machine takes steps and looks at images, measured before a length is chosen."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from anedl.engine.execution import choose_execution
+from anedl.engine.inference import outputs_of
+from anedl.engine.placement import is_resident, placed
+from anedl.engine.precision import Precision
+from anedl.engine.problem import Problem
+from anedl.engine.spec import RunSpec
+from anedl.engine.train import build_stepper
+from anedl.methods.base import Source, Stage
+
+WARM_UP, TIMED = 4, 6  # steps
+IMAGES = 512  # of the pile, to time a look at it
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds a step of the second stage takes, and what comes once an epoch."""
+
+    step: float
+    epoch: float
+
+
+def measure_speed(spec: RunSpec, problem: Problem, precision: Precision) -> Speed:
+    """Take a few steps with weights that are then thrown away."""
+    resident = is_resident(spec.train.stream, problem)
+    execution = choose_execution(
+        spec.train.execution, precision.device, lambda text: None, capturable=resident
+    )
+    stepper = build_stepper(spec, placed(problem, resident, quiet=True), precision, execution)
+    try:
+        wants = stepper.method.wants(Stage.SELF_TRAIN)
+        selects = any(want.source is Source.SELECTED for want in wants.values())
+        chosen = torch.arange(min(IMAGES, len(problem.split.pool))) if selects else None
+        stepper.begin_epoch(Stage.SELF_TRAIN, spec.train.epochs - 1, 0, chosen)
+        stepper.take_many(WARM_UP)
+        step = stepper.take_many(TIMED).seconds / TIMED
+        sample = problem.split.pool[:IMAGES]
+        began = time.monotonic()
+        outputs_of(stepper.average, problem.images_at(sample), precision)
+        look = (time.monotonic() - began) / len(sample)
+    finally:
+        stepper.stream.close()
+    looks = len(problem.split.validation) + (len(problem.split.pool) if selects else 0)
+    return Speed(step, look * looks)
