@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from anedl.conformal import Calibration, benjamini_hochberg, conditional_interval
+from anedl.conformal import Calibration, benjamini_hochberg, compare, conditional_interval
 from anedl.data.protocol import UNKNOWN, hash_order
 from anedl.data.settings import get_setting
 from anedl.engine.problem import load_problem
@@ -120,6 +120,9 @@ def study(seed, share, folder):
     }
     classes = [means.pop(name) for name in list(means) if name.startswith("class_")]
     means |= {"best_class_rejected": min(classes), "worst_class_rejected": max(classes)}
+    # All fresh inliers against all inliers of the pile: what 60 against 60 are too few to see.
+    whole = compare(scores[2], scores[0], LEVEL)
+    means |= {"whole_p_value": whole.p_value, "whole_difference": whole.difference}
     return {"seed": seed, "outlier_share": share, **means}
 
 

@@ -34,6 +34,34 @@ def test_counting_is_beta_binomial(held_out, hidden, rank):
         )
 
 
+@pytest.mark.parametrize("allowed", [0.0, 0.1, 0.25])
+@pytest.mark.parametrize("above", range(9))
+def test_the_high_end_by_enumeration(above, allowed):
+    """Five inliers and eight pile images, `above` of them over the median: try every number."""
+    inliers = np.arange(5.0)
+    pile = np.where(np.arange(8) < above, 9.0, -9.0)
+
+    def chance(hidden, least):
+        places = list(combinations(range(5 + hidden), 5))
+        return np.mean([place[2] - 2 >= least for place in places])
+
+    possible = [h for h in range(9) if chance(h, above - int(allowed * (8 - h))) > 0.05]
+    # The low end takes precedence where too few images are found for both to be possible.
+    estimate = estimate_outlier_share(inliers, pile, 0.9, allowed)
+    assert estimate.high == max(1 - min(possible, default=8) / 8, estimate.low)
+
+
+def test_the_low_end_by_enumeration():
+    """One inlier has one rank: h of them are possible while 1/(h + 1) exceeds the risk."""
+    none = estimate_outlier_share(np.zeros(1), np.full(100, -1.0), level=0.88)
+    assert none.low == 1 - 15 / 100
+    # With one image above, 2/(h + 1) must; a tie counts as above.
+    for score in (0.0, 1.0):
+        pile = np.full(100, -1.0)
+        pile[0] = score
+        assert estimate_outlier_share(np.zeros(1), pile, level=0.88).low == 1 - 32 / 100
+
+
 def coverage(inliers, pile, share, separation, repeats=120):
     """Shares of simulated piles whose low end, and whose high end, holds; and the mean ends."""
     generator = np.random.default_rng([inliers, pile, round(100 * share)])
