@@ -9,10 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from anedl.data.settings import get_setting
+from anedl.engine.epoch import NotFiniteError
 from anedl.engine.model import choose_device
 from anedl.engine.problem import Problem, load_problem
 from anedl.engine.spec import make_spec
-from anedl.engine.train import NotFiniteError, Surroundings, select, train
+from anedl.engine.train import Surroundings, select, train
 from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.methods.base import Losses
 from anedl.methods.catalogue import METHODS

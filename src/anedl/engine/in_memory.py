@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anedl.data.dataset import IntArray
+from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import choose_execution
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import metrics_of
@@ -21,7 +22,7 @@ from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec
 from anedl.engine.step import Stepper
-from anedl.engine.train import NotFiniteError, build_stepper, select
+from anedl.engine.train import build_stepper, select
 from anedl.methods.base import Source, Stage
 
 NEVER = -1
@@ -77,7 +78,11 @@ def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -
                 selected = select(stepper, epoch * config.epoch_steps)
                 _note(first_selected, selected, epoch)
             stepper.begin_epoch(stage, epoch, 0, selected)
-            _take_epoch(stepper, spec, epoch, display)
+            step, images = epoch * config.epoch_steps, images_a_step(stepper)
+            for interval in take_epoch(stepper, spec.seed, epoch):
+                step += interval.steps
+                rate = images * interval.steps / interval.seconds
+                display.update(step, f"loss {interval.loss:.3f}", rate)
             ended = epoch + 1 == config.epochs
             if len(problem.split.validation) and (
                 ended or (epoch + 1) % config.evaluate_every == 0
@@ -85,29 +90,14 @@ def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -
                 error = _validation_error(stepper, problem, precision)
                 if error <= best:
                     weights, best, best_epoch = weights_of(stepper), error, epoch
+    except NotFiniteError as error:
+        raise NotFiniteError(
+            f"{error}; try a smaller learning_rate, clip_norm 1 or precision fp32"
+        ) from error
     finally:
         display.close()
         stepper.stream.close()
     return InMemoryRun(weights or weights_of(stepper), best_epoch, first_selected)
-
-
-def _take_epoch(stepper: Stepper, spec: RunSpec, epoch: int, display: Display) -> None:
-    config, row = spec.train, 0
-    wants = stepper.method.wants(stepper.stage).values()
-    images_a_step = config.batch_size * sum(len(want.views) * want.ratio for want in wants)
-    while row < config.epoch_steps:
-        step = epoch * config.epoch_steps + row
-        torch.manual_seed((spec.seed * 1_000_003 + step) % 2**63)
-        count = min(config.log_every, config.epoch_steps - row)
-        interval = stepper.take_many(count)
-        row += count
-        if interval.not_finite:
-            raise NotFiniteError(
-                f"not finite before step {step + count}: {', '.join(interval.not_finite)}; "
-                f"try a smaller learning_rate, clip_norm 1 or precision fp32"
-            )
-        rate = images_a_step * count / interval.seconds
-        display.update(step + count, f"loss {interval.loss:.3f}", rate)
 
 
 def _validation_error(stepper: Stepper, problem: Problem, precision: Precision) -> float:

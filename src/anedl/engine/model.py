@@ -43,14 +43,26 @@ class TrainedModel:
         return HostAugment(self.spec.terms.augmentation, self.spec.terms.image_size)
 
 
-def build_method(spec: RunSpec, setting: Setting, task: Task, device: torch.device) -> Method:
-    """A fresh method whose initial weights depend on the seed alone."""
+def build_method(
+    spec: RunSpec,
+    setting: Setting,
+    task: Task,
+    device: torch.device,
+    load_weights: bool = True,
+) -> Method:
+    """A fresh method whose initial weights depend on the seed and on pretrained weights alone.
+
+    `load_weights` False leaves the latter out, for a method whose weights are then replaced.
+    """
     config = spec.train
     assert config.backbone is not None
     assert config.bn_momentum is not None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
-        encoder = ImageEncoder(config.backbone, setting.mean, setting.std, config.bn_momentum)
+        encoder = ImageEncoder(
+            config.backbone, setting.mean, setting.std, config.bn_momentum, setting.image_size,
+            load_weights,
+        )  # fmt: skip
         method = get_method(spec.method).method(spec.options, encoder, task)
     return method.to(device)
 
@@ -68,7 +80,7 @@ def load_model(folder: Path, model: str = "last", device: str = "auto") -> Train
     split = read_split(folder / "split.json")
     chosen = choose_device(device)
     task = replace(task_of(spec.terms, spec.development), pool_size=len(split.pool))
-    method = build_method(spec, spec.terms, task, chosen)
+    method = build_method(spec, spec.terms, task, chosen, load_weights=False)
     try:
         load_module(method, load_file(path))
     except SafetensorError as error:

@@ -14,6 +14,7 @@ from anedl.data.outliers import default_outliers
 from anedl.engine.checkpoint import load_module
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import Measured, Say, measure, measure_unseen, silent
+from anedl.engine.own import OWN
 from anedl.engine.precision import Precision
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec
@@ -114,15 +115,17 @@ def save_outputs(path: Path, outputs: Outputs, targets: Any) -> None:
 def save_pool(path: Path, problem: Problem, outputs: Outputs, selected: Tensor | None) -> None:
     """Write what the last model says of each pool image, in the order of the split's pool.
 
-    `truth` is there for reports on benchmark data; it was written after training had ended.
+    `truth` is there for reports on benchmark data; it was written after training had ended. Of a
+    user's own pile there is none.
     """
     probability, predicted = outputs.logits.softmax(-1).max(-1)
     tensors = {
         "score": outputs.score,
         "predicted": predicted,
         "probability": probability,
-        "truth": torch.from_numpy(problem.pool_truth()),
     }
+    if problem.setting.dataset != OWN:
+        tensors["truth"] = torch.from_numpy(problem.pool_truth())
     if outputs.alpha is not None:
         tensors["evidence_predicted"] = scores.self_training_confidence(
             outputs.logits, outputs.alpha

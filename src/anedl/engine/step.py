@@ -24,8 +24,9 @@ from anedl.methods.base import Batch, Labelled, Losses, Method, Progress, Stage,
 
 @dataclass(frozen=True)
 class Interval:
-    """What happened between two readings of the device."""
+    """What happened in `steps` steps, between two readings of the device."""
 
+    steps: int
     loss: float  # mean of the summed terms
     means: dict[str, float]  # of each term and monitor
     learning_rate: float
@@ -192,6 +193,7 @@ class Stepper:
         means = {name: value / count for name, value in zip(self._names, sums, strict=True)}
         terms = self._names[: len(bad) - 1]
         return Interval(
+            steps=count,
             loss=sum(means[name] for name in terms),
             means=means,
             learning_rate=float(self.rate),

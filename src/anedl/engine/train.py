@@ -14,6 +14,7 @@ from anedl.data.batches import worker_count
 from anedl.data.split_file import read_split, write_split
 from anedl.engine.audit import selection_audit
 from anedl.engine.checkpoint import Position, load_checkpoint, save_checkpoint, save_model
+from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import judge
@@ -26,13 +27,9 @@ from anedl.engine.problem import Problem
 from anedl.engine.results import write_results
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
-from anedl.errors import AnedlError, ConfigError, DataError
+from anedl.errors import ConfigError, DataError
 from anedl.files import write_json
 from anedl.methods.base import Source, Stage
-
-
-class NotFiniteError(AnedlError):
-    """A term of the loss left the finite numbers."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +117,10 @@ def train(
 
             # Train for the rest of the epoch.
             stepper.begin_epoch(stage, epoch, row, selected)
-            images_a_step = config.batch_size * sum(len(w.views) * w.ratio for w in wants.values())
-            while row < config.epoch_steps:
-                # Reseeded at fixed steps: what a method draws must not depend on any cut.
-                torch.manual_seed(_mixed(spec.seed, step))
-                count = min(config.log_every - row % config.log_every, config.epoch_steps - row)
-                interval = stepper.take_many(count)
-                row, step = row + count, step + count
-                if interval.not_finite:
-                    raise _not_finite(interval.not_finite, step, folder)
-                rate = images_a_step * count / interval.seconds
+            images = images_a_step(stepper)
+            for interval in take_epoch(stepper, spec.seed, epoch, row):
+                row, step = row + interval.steps, step + interval.steps
+                rate = images * interval.steps / interval.seconds
                 figures: dict[str, Any] = {"loss": interval.loss, "train": interval.means}
                 figures |= {"learning_rate": interval.learning_rate, "images_per_second": rate}
                 log(step, notes | figures)
@@ -156,6 +147,8 @@ def train(
 
             if ended or time.monotonic() - last_save >= surroundings.save_seconds:
                 save(step)
+    except NotFiniteError as error:
+        raise NotFiniteError(f"{error}; {_remedy(folder)}") from error
     finally:
         display.close()
         stepper.stream.close()
@@ -215,17 +208,12 @@ def _check_split(path: Path, problem: Problem) -> None:
         )
 
 
-def _mixed(seed: int, step: int) -> int:
-    return (seed * 1_000_003 + step) % 2**63
-
-
-def _not_finite(names: list[str], step: int, folder: Path) -> NotFiniteError:
+def _remedy(folder: Path) -> str:
     last = folder / "state" / "last.json"
     where = f"the last good checkpoint is in {folder / 'state'}" if last.exists() else (
         "no checkpoint had been written yet"
     )  # fmt: skip
-    return NotFiniteError(
-        f"not finite before step {step}: {', '.join(names)}; {where}. "
-        f"Try again in a new folder (--out) with a smaller --learning-rate, --clip-norm 1 or "
-        f"--precision fp32."
+    return (
+        f"{where}. Try again in a new folder (--out) with a smaller --learning-rate, --clip-norm 1 "
+        f"or --precision fp32."
     )

@@ -1,0 +1,108 @@
+"""Arrays of numbers as images: what a table of features must become before a network sees it."""
+
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anedl.data.augment.host import HostAugment
+from anedl.data.dataset import UInt8Array
+from anedl.errors import DataError
+
+SMALLEST_SIDE, LARGEST_SIDE = 8, 96
+
+Array = npt.NDArray[Any]
+
+
+class ImageShapeError(DataError, ValueError):
+    """Numbers cannot be laid out as images; a `ValueError` too, for callers who expect one."""
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """How a row of numbers becomes a square image of `side` pixels.
+
+    A row is `height` × `width` × `channels` numbers in that order; `low` becomes 0 and `high` 255,
+    and what lies beyond is clipped.
+    """
+
+    height: int
+    width: int
+    channels: int
+    low: float
+    high: float
+    side: int
+
+    def check(self, shape: tuple[int, ...] | None) -> None:
+        """Raise `ImageShapeError` where images of this shape, if they have one, are of another."""
+        own = (self.height, self.width, self.channels)
+        if shape is not None and (*shape, 1)[:3] != own:
+            raise ImageShapeError(f"images of shape {tuple(shape)}, but the fitted ones are {own}")
+
+    def images(self, rows: Array) -> UInt8Array:
+        """(N, side, side, channels) uint8 of rows (N, height · width · channels)."""
+        if rows.dtype == np.uint8 and (self.low, self.high) == (0.0, 255.0):
+            levels = rows
+        else:
+            scaled = (rows.astype(np.float64) - self.low) * (255.0 / (self.high - self.low))
+            levels = np.rint(scaled.clip(0.0, 255.0)).astype(np.uint8)
+        images = levels.reshape(len(rows), self.height, self.width, self.channels)
+        if (self.height, self.width) == (self.side, self.side):
+            return images
+        frame = HostAugment("small", self.side)
+        return np.stack([frame.framed(image) for image in images])
+
+
+def image_format(
+    rows: Array,
+    shape: tuple[int, ...] | None,
+    pixel_range: tuple[float, float] | None,
+    side: int | None,
+) -> ImageFormat:
+    """Choose the format of `rows` (N, D).
+
+    Without `shape`, (height, width) or (height, width, channels), D numbers are a square grey image
+    where D is a square, and one row of D grey pixels, stretched into a square, where it is not.
+    Without `pixel_range`, bytes and numbers within 0…1 keep their scale, and of any others the
+    largest becomes white and zero, or the least where that is negative, black. Without `side` it is
+    the longer side, but 8 at least and 96 at most.
+
+    Raises:
+        ImageShapeError: the shape does not fit the rows, or the range is empty.
+    """
+    height, width, channels = _shape(rows.shape[1], shape)
+    low, high = _range(rows) if pixel_range is None else pixel_range
+    if not low < high:
+        raise ImageShapeError(f"pixel_range {(low, high)}: the first number must be the smaller")
+    if side is None:
+        side = min(max(height, width, SMALLEST_SIDE), LARGEST_SIDE)
+    if side < SMALLEST_SIDE:
+        raise ImageShapeError(f"image_size {side}: the least is {SMALLEST_SIDE} pixels")
+    return ImageFormat(height, width, channels, float(low), float(high), side)
+
+
+def _shape(numbers: int, shape: tuple[int, ...] | None) -> tuple[int, int, int]:
+    if shape is None:
+        side = isqrt(numbers)
+        return (side, side, 1) if side * side == numbers else (1, numbers, 1)
+    if len(shape) not in (2, 3):
+        raise ImageShapeError(
+            f"images must be (height, width) or (height, width, channels), got {tuple(shape)}"
+        )
+    height, width, channels = (*shape, 1)[:3]
+    if height * width * channels != numbers or channels not in (1, 3):
+        raise ImageShapeError(
+            f"an image of shape {tuple(shape)} with 1 or 3 channels does not have {numbers} numbers"
+        )
+    return height, width, channels
+
+
+def _range(rows: Array) -> tuple[float, float]:
+    if rows.dtype == np.uint8:
+        return 0.0, 255.0
+    low, high = min(0.0, float(rows.min())), float(rows.max())
+    if low == 0.0 and high <= 1.0:
+        return 0.0, 1.0
+    return low, high if high > low else low + 1.0

@@ -1,0 +1,110 @@
+"""Numbers become images by a stated rule."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anedl.data.arrays import ImageShapeError, image_format
+from anedl.data.labels import is_unlabelled, with_unknown
+
+
+def rows(values, dtype=np.float64):
+    return np.array([values], dtype)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shape", "expected"),
+    [
+        (64, None, (8, 8, 1)),
+        (1, None, (1, 1, 1)),
+        (12, None, (1, 12, 1)),
+        (12, (2, 2, 3), (2, 2, 3)),
+        (12, (3, 4), (3, 4, 1)),
+    ],
+)
+def test_a_row_is_an_image_of_the_stated_shape_or_a_square_or_one_line(numbers, shape, expected):
+    found = image_format(np.zeros((3, numbers)), shape, None, None)
+    assert (found.height, found.width, found.channels) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "expected"),
+    [
+        ([0, 7, 200, 9], np.uint8, [0, 7, 200, 9]),
+        ([0, 0.2, 0.4, 0.1], float, [0, 51, 102, 26]),  # 25.5 rounds to even
+        ([0, 4, 16, 8], float, [0, 64, 255, 128]),
+        ([-1, 0, 1, -0.5], float, [0, 128, 255, 64]),
+        ([0, 128, 255, 1], np.int64, [0, 128, 255, 1]),
+        ([5, 5, 5, 5], float, [255, 255, 255, 255]),
+        ([-2, -2, -2, -2], float, [0, 0, 0, 0]),
+        ([0, 0, 0, 0], float, [0, 0, 0, 0]),
+    ],
+)
+def test_numbers_become_grey_levels(values, dtype, expected):
+    given = rows(values, dtype)
+    found = image_format(given, (2, 2), None, 8)
+    # Before any resizing: the same format at the image's own size.
+    levels = type(found)(2, 2, 1, found.low, found.high, 2).images(given)
+    assert levels.ravel().tolist() == expected
+
+
+def test_the_fitted_range_holds_for_later_rows():
+    found = image_format(rows([0, 10] * 32), None, None, None)
+    later = found.images(rows([-5, 5, 20] + [0] * 61))
+    assert later.ravel()[:3].tolist() == [0, 128, 255]
+
+
+def test_images_that_are_not_square_are_stretched_as_pillow_does():
+    given = np.arange(12 * 9, dtype=np.uint8)[None]
+    found = image_format(given, (9, 12), None, None)
+    assert found.side == 12
+    picture = Image.fromarray(given.reshape(9, 12)).resize((12, 12), Image.Resampling.BILINEAR)
+    assert (found.images(given)[0, :, :, 0] == np.asarray(picture)).all()
+
+
+@pytest.mark.parametrize(("numbers", "side"), [(4, 8), (50 * 50, 50), (200 * 200, 96), (500, 96)])
+def test_the_side_stays_within_bounds(numbers, side):
+    assert image_format(np.zeros((1, numbers)), None, None, None).side == side
+
+
+@pytest.mark.parametrize(
+    ("shape", "pixel_range", "side", "message"),
+    [
+        ((3, 3), None, None, "8 numbers"),
+        ((2, 2, 2), None, None, "1 or 3 channels"),
+        ((8,), None, None, "height, width"),
+        (None, (1, 1), None, "pixel_range"),
+        (None, None, 7, "least is 8"),
+    ],
+)
+def test_what_cannot_be_is_refused(shape, pixel_range, side, message):
+    with pytest.raises(ImageShapeError, match=message):
+        image_format(np.zeros((1, 8)), shape, pixel_range, side)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array([3, -1, 0]),
+        np.array([3.0, -1.0, 0.0]),
+        np.array(["a", "", "b"]),
+        np.array(["a", None, "b"], object),
+        np.array(["a", "", "b"], object),
+        np.array(["a", -1, "b"], object),
+        np.array([3, -1, 0], object),
+    ],
+)
+def test_the_mark_of_an_image_without_label(labels):
+    assert is_unlabelled(labels).tolist() == [False, True, False]
+
+
+def test_no_number_of_these_kinds_is_a_mark():
+    assert not is_unlabelled(np.array([0, 255], np.uint8)).any()
+    assert not is_unlabelled(np.array([True, False])).any()
+
+
+def test_the_answer_unknown_leaves_the_classes_as_they_are():
+    assert with_unknown(np.array([2, 5]), -1).tolist() == [2, 5, -1]
+    assert with_unknown(np.array(["a", "b"]), "unknown").tolist() == ["a", "b", "unknown"]
+    assert with_unknown(np.array([2, 5]), "unknown").tolist() == [2, 5, "unknown"]
+    assert with_unknown(np.array(["a"]), -1).tolist() == ["a", -1]
