@@ -1,4 +1,5 @@
 # make demo       train ANEDL on real handwritten digits and write an illustrated report (minutes, no GPU)
+# make example    sort a real pile of images with `anedl fit` and compare with the truth (minutes, no GPU)
 # make test       lint, types and tests (under 10 minutes on two cores)
 # make test-long  the tests that take longer
 # make clean      remove the virtual environment and every cache
@@ -11,10 +12,13 @@ INSTALLED := $(VENV)/.installed
 # One thread a test process: two processes on two cores otherwise fight over them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo test lint test-long install clean
+.PHONY: demo example test lint test-long install clean
 
 demo: $(INSTALLED)
 	$(BIN)/anedl demo
+
+example: $(INSTALLED)
+	$(BIN)/anedl example
 
 test: lint
 	$(PYTEST)

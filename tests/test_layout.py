@@ -23,6 +23,7 @@ LAYERS = [
     ["engine"],
     ["triage"],
     ["export"],
+    ["review"],
     ["report"],
     ["ledger"],
     ["presets"],

@@ -10,7 +10,12 @@ from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings
 from anedl.engine.train import train as run_training
 from anedl.evaluation.metrics import OpenSetMetrics
+from anedl.export.predictor import load
+from anedl.fit.flow import Fitted
+from anedl.fit.python import fit
 from anedl.options import option_types
+
+__all__ = ["Fitted", "Run", "fit", "load", "train"]
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,13 @@ from anedl.errors import AnedlError, unknown_name
 COMMANDS = {
     "demo": "train on real handwritten digits and write an illustrated report (minutes, no GPU)",
     "fit": "learn from your own labelled images and pile, and sort the pile",
+    "example": "sort a real pile of digits with `fit` and compare with the truth (minutes, no GPU)",
     "train": "train a method on a setting",
     "evaluate": "test a trained run again",
+    "predict": "judge new images: class, probability, unknown or not",
+    "export": "write a run's model as ONNX, and its model card",
     "triage": "lay the sorted pile out: folders, links, Label Studio, FiftyOne",
+    "review": "settle the doubtful images of the pile by hand, on a local page",
     "report": "write the illustrated report of a run",
     "reproduce": "run the paper's experiments beside their published scores",
     "ledger": "set finished runs beside the published numbers",

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "--augmentation", choices=["small", "imagenet", "digits"],
         help="kind of random views; digits never mirrors",
     )  # fmt: skip
-    chosen.add_argument("--backbone", help="network trunk, such as wrn-28-2 or resnet18")
+    chosen.add_argument("--backbone", help="network trunk: wrn-28-2, resnet18, timm:MODEL …")
     chosen.add_argument("--batch-size", type=int, metavar="N", help="labelled images a step")
     chosen.add_argument("--top-m", type=int, metavar="M", help="M of the inlier score")
     chosen.add_argument(

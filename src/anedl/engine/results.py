@@ -43,7 +43,9 @@ def write_results(
     last_epoch = spec.train.epochs - 1
     say(f"looking at {len(problem.split.pool):,} pool images")
     pool = outputs_of(average, problem.pool(), precision)
-    unseen = default_outliers(problem.setting, data_root, problem.workers)
+    # A user's minutes are for their own images; `anedl evaluate` looks at the others on demand.
+    is_own = problem.setting.dataset == OWN
+    unseen = {} if is_own else default_outliers(problem.setting, data_root, problem.workers)
 
     def tested(*names: str) -> dict[str, Any]:
         """Figures of `average` as it now is; its outputs are saved under each of the names."""

@@ -8,6 +8,7 @@ from math import ceil, log2
 
 import torch
 
+from anedl.engine.pool_share import SELECTED_OF_INLIERS
 from anedl.errors import ConfigError
 from anedl.intake.facts import ImageSizes
 
@@ -18,7 +19,6 @@ VALIDATION_SHARE = 0.15
 CALIBRATION_SHARES = (0.25, 0.4)  # the least, and the most where there are few labels
 FEWEST_A_CLASS = 5  # different images: three to learn from, one to validate, one to calibrate
 SUPERVISED_TIME = 0.2  # of the minutes, for the model that learns from the labels alone
-SELECTED_OF_INLIERS = 0.71  # O over the inliers of the pile, as in the released experiment
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ def choose_batch_size(labelled: int, wanted: int | None = None) -> Choice:
 def choose_top_m(classes: int, wanted: int | None = None) -> Choice:
     """M of Eq. 9."""
     if wanted is not None:
+        if not 1 <= wanted <= classes:
+            raise ConfigError(f"--top-m {wanted}: there are {classes} classes to sum over")
         return Choice("M", wanted, "as asked")
     return Choice("M", max(1, ceil(classes / 2)), f"half of the {classes} classes, as in the paper")
 

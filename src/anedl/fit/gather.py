@@ -1,7 +1,7 @@
 """From two places on disk to decoded images with roles: who trains, validates, calibrates."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
@@ -75,6 +75,9 @@ def gather(
         raise DataError(f"{labelled}: no labelled images; put some of each class into its folder")
     if not theirs.items:
         raise DataError(f"{pile}: there are no images in the pile")
+    classes = tuple(sorted({item.label for item in ours.items if item.label is not None}))
+    if len(classes) < 2:
+        raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
     side = choose_side(image_sizes(items), device, image_size)
     assert isinstance(side.value, int)
     frame = side.value * 8 // 7 if side.value >= CROPPED_FROM else side.value
@@ -85,26 +88,29 @@ def gather(
         if bar is not None:
             bar.close()
 
-    classes = tuple(sorted({item.label for item in ours.items if item.label is not None}))
-    if len(classes) < 2:
-        raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
+    # Before any refusal, which may well be on account of them.
+    skipped = (*ours.skipped, *theirs.skipped, *cache.skipped)
+    write_skipped(run / "skipped.csv", skipped)
     labels = labels_of(cache, classes)
+    if not (labels == len(classes)).any():
+        raise DataError(
+            f"{pile}: none of its {len(theirs.items):,} files can be read; "
+            f"{run / 'skipped.csv'} says why"
+        )
     groups = joined_groups(exact_groups(cache.digests), near_groups(cache.hashes))
     known = np.flatnonzero(labels < len(classes))
     roles = partition(
         labels[known], groups[known], VALIDATION_SHARE, calibration_share(len(known), level), seed,
         FEWEST_A_CLASS, classes,
     )  # fmt: skip
-    findings = find(cache, groups, [*ours.skipped, *theirs.skipped], roles)
-    skipped = (*ours.skipped, *theirs.skipped, *cache.skipped)
-    write_skipped(run / "skipped.csv", skipped)
-    write_json(run / "intake.json", findings.to_json())
-
-    calibration = known[roles.calibration]
-    fresh, decoys = _deal(calibration, labels, groups, seed)
+    fresh, decoys = _deal(known[roles.calibration], labels, groups, seed)
     pile_positions = np.flatnonzero(labels == len(classes))
     judges = np.concatenate([known[roles.validation], fresh])
     withheld = shared_with(groups, judges, pile_positions)
+    findings = find(cache, groups, [*ours.skipped, *theirs.skipped], roles)
+    # Decoys lie in the pile anyway, so what looks like one of them may train.
+    findings = replace(findings, withheld=len(withheld))
+    write_json(run / "intake.json", findings.to_json())
     pool = np.union1d(np.setdiff1d(pile_positions, withheld), decoys)
     split = Split(
         setting=OWN,
@@ -144,10 +150,14 @@ def _deal(
     generator = np.random.default_rng([seed, len(calibration)])
     order = calibration[generator.permutation(len(calibration))]
     order = order[np.argsort(labels[order], kind="stable")]
-    side: dict[int, bool] = {}
-    is_decoy = np.zeros(len(order), np.bool_)
-    for place, position in enumerate(order):
+    sides: tuple[list[int], list[int]] = ([], [])
+    taken: dict[int, int] = {}
+    for position in order.tolist():
         group = int(groups[position])
-        wanted = place % 2 == 1
-        is_decoy[place] = side.setdefault(group, wanted) if group >= 0 else wanted
-    return np.sort(order[~is_decoy]), np.sort(order[is_decoy])
+        # Whichever side has fewer so far: of two or more units neither side stays empty.
+        side = taken.get(group, int(len(sides[1]) < len(sides[0])))
+        if group >= 0:
+            taken[group] = side
+        sides[side].append(position)
+    fresh, decoys = (np.sort(np.array(side, np.int64)) for side in sides)
+    return fresh, decoys

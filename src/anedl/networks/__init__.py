@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from anedl.errors import ConfigError, unknown_name
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
 from anedl.networks.resnet import ResNet18
+from anedl.networks.timm_backbone import PREFIX, TimmBackbone
 from anedl.networks.wide_resnet import WideResNet
 
 __all__ = [
@@ -18,12 +19,13 @@ __all__ = [
     "Normalise",
     "ResNet18",
     "SoftmaxHead",
+    "TimmBackbone",
     "WideResNet",
     "build_backbone",
 ]
 
 # A module from normalised images (N, channels, H, W) to features (N, feature_width).
-Backbone = WideResNet | ResNet18
+Backbone = WideResNet | ResNet18 | TimmBackbone
 
 # Name → (channels, bn_momentum) → backbone. Any other "wrn-<depth>-<width>" is understood as well.
 BACKBONES: dict[str, Callable[[int, float], Backbone]] = {
@@ -40,19 +42,29 @@ BACKBONES: dict[str, Callable[[int, float], Backbone]] = {
 }
 
 
-def build_backbone(name: str, channels: int = 3, bn_momentum: float = 0.001) -> Backbone:
+def build_backbone(
+    name: str,
+    channels: int = 3,
+    bn_momentum: float = 0.001,
+    image_size: int | None = None,
+    load_weights: bool = True,
+) -> Backbone:
     """Build a freshly initialised backbone by name; its `feature_width` says how wide it ends.
 
     "wrn-28-2" (or any "wrn-<depth>-<width>" with a depth of 6·n + 4), "wrn-digits" for 8×8 images,
     "resnet18" for large images, "resnet18-small" for small ones. `bn_momentum` is the weight of the
     new statistics (0.001 is the published value for runs of 200,000 steps; short runs need more).
+    "timm:<model>" is any model of timm (see `timm_backbone`), some of which need `image_size`;
+    `load_weights` False leaves out the pretrained weights that such a name may ask for.
     """
     if name in BACKBONES:
         return BACKBONES[name](channels, bn_momentum)
     if wide := re.fullmatch(r"wrn-(\d+)-(\d+)", name):
         depth, width = int(wide[1]), int(wide[2])
         return WideResNet(depth, width, channels, bn_momentum=bn_momentum)
-    raise unknown_name("backbone", name, [*BACKBONES, "wrn-<depth>-<width>"])
+    if name.startswith(PREFIX):
+        return TimmBackbone(name, channels, bn_momentum, image_size, load_weights)
+    raise unknown_name("backbone", name, [*BACKBONES, "wrn-<depth>-<width>", "timm:<model>"])
 
 
 class Normalise(nn.Module):

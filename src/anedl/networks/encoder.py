@@ -11,11 +11,17 @@ class ImageEncoder(nn.Module):
     """Pooled features (N, feature_width) of (N, C, H, W) uint8 images."""
 
     def __init__(
-        self, backbone: str, mean: Sequence[float], std: Sequence[float], bn_momentum: float
+        self,
+        backbone: str,
+        mean: Sequence[float],
+        std: Sequence[float],
+        bn_momentum: float,
+        image_size: int | None = None,
+        load_weights: bool = True,
     ) -> None:
         super().__init__()
         self.normalise = Normalise(mean, std)
-        self.trunk = build_backbone(backbone, channels=len(mean), bn_momentum=bn_momentum)
+        self.trunk = build_backbone(backbone, len(mean), bn_momentum, image_size, load_weights)
         self.feature_width: int = self.trunk.feature_width
         self.bn_momentum = bn_momentum
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anedl.data.augment.host import HostAugment
-from anedl.data.settings import get_setting
-from anedl.data.sources import load_dataset
 from anedl.errors import AnedlError
 from anedl.evaluation.summary import mean_std
 from anedl.files import replacing
@@ -35,6 +33,7 @@ from anedl.report.canvas import (
 )
 from anedl.report.contact_sheet import Strip, Tile, sheet_figure, truth_of
 from anedl.report.figures import shortened
+from anedl.report.pictures import run_images
 from anedl.report.run_folder import Run, read_run
 from anedl.views import View
 
@@ -171,8 +170,7 @@ def case_figure(outcome: Outcome, rows: list[Row], data_root: Path | None = None
 def _tiles(
     run: Run, positions: list[int], captions: list[str], data_root: Path | None
 ) -> list[Tile]:
-    setting = get_setting(run.config["setting"])
-    dataset = load_dataset(setting.dataset, data_root)
+    setting, dataset = run_images(run, data_root)
     part = dataset.train if run.split.test_part == "train" else dataset.test
     augment = HostAugment(setting.augmentation, setting.image_size)
     predicted = run.test["logits"].argmax(1)

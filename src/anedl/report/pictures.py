@@ -9,10 +9,12 @@ import numpy as np
 
 from anedl.data.augment.host import HostAugment
 from anedl.data.dataset import Dataset, IntArray
-from anedl.data.settings import get_setting
+from anedl.data.settings import Setting, get_setting
 from anedl.data.sources import load_dataset
+from anedl.engine.own import own_problem
 from anedl.errors import AnedlError, DataError
 from anedl.evaluation.metrics import auroc
+from anedl.options import from_json
 from anedl.report import contact_sheet, figures
 from anedl.report.canvas import to_png, width_in_inches
 from anedl.report.contact_sheet import Strip, Tile
@@ -135,7 +137,8 @@ def training_pictures(run: Run) -> list[Picture]:
             ),
         )
     ]
-    selections = [row["selection"] for row in run.rows if "selection" in row]
+    # Of a user's own pile nobody knows how pure a selection is.
+    selections = [row["selection"] for row in run.rows if "purity" in row.get("selection", {})]
     if selections:
         last = selections[-1]
         pictures.append(
@@ -158,8 +161,7 @@ def pool_pictures(run: Run, data_root: Path | None = None) -> list[Picture]:
         AnedlError: the images are not here, or are not those the run saw.
     """
     pool = run.pool
-    setting = get_setting(run.config["setting"])
-    dataset = load_dataset(setting.dataset, data_root)
+    setting, dataset = run_images(run, data_root)
     augment = HostAugment(setting.augmentation, setting.image_size)
     check_images(run, dataset)
     score, predicted, truth = pool["score"], pool["predicted"], pool.get("truth")
@@ -223,6 +225,15 @@ def pool_pictures(run: Run, data_root: Path | None = None) -> list[Picture]:
         for title, caption, strips in sheets
         if any(strip.tiles for strip in strips)
     ]
+
+
+def run_images(run: Run, data_root: Path | None = None) -> tuple[Setting, Dataset]:
+    """The terms and images of a run: a benchmark's, or a user's own as the run keeps them."""
+    if run.is_own:
+        problem = own_problem(from_json(Setting, run.config["own"]), run.folder)
+        return problem.setting, problem.dataset
+    setting = get_setting(run.config["setting"])
+    return setting, load_dataset(setting.dataset, data_root)
 
 
 def check_images(run: Run, dataset: Dataset) -> None:

@@ -48,6 +48,11 @@ class Run:
         """Names of the known classes, in the model's order."""
         return self.split.known_names
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it was trained on a user's own images, whose pile nobody has labelled."""
+        return "own" in self.config
+
     @cached_property
     def test(self) -> dict[str, Array]:
         """Outputs on the test images: features, logits, score, targets, and alpha where it is."""

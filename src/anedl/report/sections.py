@@ -28,8 +28,15 @@ def run_section(run: Run, data_root: Path | None = None) -> dict[str, Any]:
         "scores": score_table(run),
         "unseen": unseen_table(run),
         "config": config_table(run.config),
-        "command": f"anedl train --config {shlex.quote(str(run.folder / 'config.json'))}",
+        "command": command(run),
     }
+
+
+def command(run: Run) -> str:
+    """What trains the run again, as one would type it."""
+    if run.is_own:
+        return f"anedl fit LABELLED PILE --out NEW_FOLDER --seed {run.config['seed']}"
+    return f"anedl train --config {shlex.quote(str(run.folder / 'config.json'))}"
 
 
 def lede(run: Run) -> str:
@@ -65,8 +72,10 @@ def warnings(run: Run) -> list[str]:
             "protocol."
         )
     options = config["options"]
-    follows_setting = "selection_share" in options and not (
-        options["selection_share"] or options.get("selection_count")
+    follows_setting = (
+        not run.is_own
+        and "selection_share" in options
+        and not (options["selection_share"] or options.get("selection_count"))
     )
     if follows_setting and any("selection" in row for row in run.rows):
         found.append(

@@ -1,0 +1,57 @@
+"""Take a trained run elsewhere: its model as one ONNX file, and a model card.
+
+The ONNX file holds normalisation, class names, threshold and, where the run is calibrated, the
+p-values; `docs/examples/onnx_inference.py` runs it without torch. The card is README.md in the run
+folder, with the metadata that model hubs read.
+"""
+
+import argparse
+from pathlib import Path
+
+from anedl.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Declare which run, which of its models, and what to write."""
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("--onnx", type=Path, metavar="FILE", help="write the model here")
+    parser.add_argument(
+        "--model",
+        choices=["last", "best"],
+        help="the last epoch's model or the best by validation (default: the calibrated one, else "
+        "the last)",
+    )
+    parser.add_argument("--card", action="store_true", help="write RUN/README.md")
+    parser.add_argument(
+        "--licence",
+        metavar="ID",
+        help="licence of the weights, for the card, as hubs name it: apache-2.0, cc-by-4.0 …",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write what was asked for and say where it is."""
+    if arguments.onnx is None and not arguments.card:
+        raise ConfigError("nothing to do: give --onnx FILE, --card or both")
+    if arguments.onnx is not None and arguments.onnx.is_dir():
+        raise ConfigError(f"--onnx {arguments.onnx}: a folder; name a file")
+    if arguments.onnx is not None:
+        from anedl.export.description import model_of
+        from anedl.export.onnx_graph import export_run
+
+        model = model_of(arguments.run, arguments.model)
+        description = export_run(arguments.run, arguments.onnx, model)
+        megabytes = arguments.onnx.stat().st_size / 1e6
+        print(
+            f"{arguments.onnx}: the {model} model, {len(description.class_names)} classes, "
+            f"{megabytes:.1f} MB"
+        )
+        if description.rejection is None:
+            print("it calls nothing unknown: the run has no threshold")
+        else:
+            print(f"unknown: {description.rejection.promise}")
+    if arguments.card:
+        from anedl.export.card import write_card
+
+        print(write_card(arguments.run, arguments.licence))
+    return 0

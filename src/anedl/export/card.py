@@ -1,0 +1,325 @@
+"""The model card of a run: README.md, with the metadata that model hubs read at its head.
+
+Everything comes from the files of the run folder; what they do not say is left out.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from anedl import __version__
+from anedl.conformal import Calibration
+from anedl.data.protocol import Split
+from anedl.data.split_file import read_split
+from anedl.engine.spec import RunSpec, read_spec
+from anedl.errors import DataError
+from anedl.export.description import (
+    RESULT_KEYS,
+    Rejection,
+    model_of,
+    read_calibration,
+    validation_threshold,
+)
+from anedl.export.markup import Value, code, markdown, yaml
+from anedl.files import write_text
+from anedl.methods.catalogue import get_method, short_name
+
+CARD = "README.md"
+MOST_CLASSES_LISTED = 1000
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What a run folder says of one of its models."""
+
+    spec: RunSpec
+    split: Split
+    model: str
+    results: Mapping[str, Any]
+    calibration: Calibration | None
+    rejection: Rejection | None
+    fit: Mapping[str, Any]
+
+    @cached_property
+    def figures(self) -> Mapping[str, Any]:
+        """The model's entry in `results.json`."""
+        figures = self.results.get(RESULT_KEYS[self.model], {})
+        return figures if isinstance(figures, Mapping) else {}
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it was trained on a user's own images, not on a benchmark."""
+        return self.spec.own is not None
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        data = "own images" if self.is_own else self.spec.setting
+        return f"{short_name(self.spec.method)} on {data}"
+
+    def test_figure(self, *keys: str) -> float | None:
+        """A figure of the test, by its keys; None where there is none."""
+        value: Any = self.figures.get("test")
+        for key in keys:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return _number(value)
+
+
+def write_card(folder: Path, licence: str | None = None, model: str | None = None) -> Path:
+    """Write README.md into a run folder; `licence` is that of the weights, as hubs name it.
+
+    Raises:
+        ConfigError: the folder holds no run.
+        DataError: a file of the run cannot be read.
+    """
+    path = folder / CARD
+    write_text(path, card_text(read_facts(folder, model), licence))
+    return path
+
+
+def read_facts(folder: Path, model: str | None = None) -> CardFacts:
+    """Gather what a card says from config, split, results, calibration and the summary of a fit."""
+    chosen = model_of(folder, model)
+    calibration = read_calibration(folder, chosen)
+    threshold = validation_threshold(folder, chosen)
+    rejection = None
+    if calibration is not None:
+        rejection = Rejection.calibrated(calibration)
+    elif threshold is not None:
+        rejection = Rejection.of_validation(threshold)
+    return CardFacts(
+        spec=read_spec(folder / "config.json"),
+        split=read_split(folder / "split.json"),
+        model=chosen,
+        results=_document(folder / "results.json"),
+        calibration=calibration,
+        rejection=rejection,
+        fit=_document(folder / "fit.json"),
+    )
+
+
+def card_text(facts: CardFacts, licence: str | None = None) -> str:
+    """The whole card."""
+    lines = ["---", *yaml(front_matter(facts, licence)), "---", ""]
+    lines += [f"# {markdown(facts.title)}", ""]
+    sections = {
+        "What it is": _what_it_is(facts),
+        "Classes": _classes(facts),
+        "Data": _data(facts),
+        "Figures": _figures(facts),
+        "How to use it": _how_to_use(facts),
+        "Limits": _limits(facts),
+        "Licence": _licence(licence),
+    }
+    for heading, body in sections.items():
+        lines += [f"## {heading}", "", *body, ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def front_matter(facts: CardFacts, licence: str | None) -> dict[str, Value]:
+    """What a hub reads: library, tags, licence, task, and the figures of the test."""
+    tags: list[Value] = ["anedl", "image-classification", "open-set-recognition"]
+    tags += ["out-of-distribution-detection", "semi-supervised-learning"]
+    document: dict[str, Value] = {
+        "library_name": "anedl",
+        "pipeline_tag": "image-classification",
+        "tags": tags,
+    }
+    if licence is not None:
+        document["license"] = licence
+    else:
+        document |= {"license": "other", "license_name": "not-stated"}
+    if metrics := _metrics(facts):
+        name = "own images" if facts.is_own else facts.spec.setting
+        kind = "own" if facts.is_own else facts.spec.terms.dataset
+        result: dict[str, Value] = {
+            "task": {"type": "image-classification", "name": "Image classification"},
+            "dataset": {"type": kind, "name": name, "split": "test"},
+            "metrics": metrics,
+        }
+        document["model-index"] = [{"name": facts.title, "results": [result]}]
+    return document
+
+
+def _metrics(facts: CardFacts) -> list[Value]:
+    metrics: list[Value] = []
+    if (error := facts.test_figure("error")) is not None:
+        accuracy = round(1 - error, 6)
+        metrics.append({"type": "accuracy", "name": "Accuracy, known classes", "value": accuracy})
+    if (auroc := facts.test_figure("by_score", "score", "auroc")) is not None:
+        name = "AUROC, known against unknown"
+        metrics.append({"type": "roc_auc", "name": name, "value": round(auroc, 6)})
+    return metrics
+
+
+def _what_it_is(facts: CardFacts) -> Iterator[str]:
+    spec = facts.spec
+    yield (
+        f"A classifier of {facts.split.num_known} known classes that can also say “none of these”. "
+        "Training had a few labelled images of the known classes, and a pile of unlabelled ones of "
+        "which some may be of other classes; the method says what it makes of them."
+    )
+    yield ""
+    entry = get_method(spec.method)
+    yield f"- Method: {code(short_name(spec.method))} ({markdown(entry.summary)})"
+    side, channels = spec.terms.image_size, len(spec.terms.mean)
+    kind = "colour" if channels == 3 else "grey"
+    yield f"- Network: {code(str(spec.train.backbone))}, images of {side} × {side} pixels, {kind}"
+    epoch = facts.figures.get("epoch")
+    when = f", after epoch {epoch + 1}" if isinstance(epoch, int) else ""
+    yield f"- Weights: the {facts.model} model{when}; seed {spec.seed}"
+    yield f"- Made with anedl {markdown(str(facts.results.get('anedl', __version__)))}"
+
+
+def _classes(facts: CardFacts) -> Iterator[str]:
+    names = facts.split.known_names
+    for number, name in enumerate(names[:MOST_CLASSES_LISTED]):
+        yield f"{number}. {markdown(name)}"
+    if len(names) > MOST_CLASSES_LISTED:
+        yield ""
+        yield f"and {len(names) - MOST_CLASSES_LISTED:,} more."
+
+
+def _data(facts: CardFacts) -> Iterator[str]:
+    split = facts.split
+    if facts.is_own:
+        yield "The owner's images."
+    else:
+        part = " (development split)" if facts.spec.development else ""
+        yield f"Setting {code(facts.spec.setting)}, fold {facts.spec.fold}{part}."
+    yield ""
+    yield "| part | images |"
+    yield "|---|---:|"
+    counts = {
+        "labelled": len(split.labelled),
+        "unlabelled pile": len(split.pool),
+        "validation": len(split.validation),
+    }
+    fresh = 0 if facts.calibration is None else len(facts.calibration.fresh)
+    if facts.is_own and fresh == len(split.test):
+        counts["test and calibration, new to the model"] = fresh
+    else:
+        counts |= {"test": len(split.test), "calibration, new to the model": fresh}
+    if facts.calibration is not None:
+        counts["calibration, hidden in the pile"] = len(facts.calibration.seen)
+    for part, count in counts.items():
+        if count:
+            yield f"| {part} | {count:,} |"
+
+
+def _figures(facts: CardFacts) -> Iterator[str]:
+    shares = {
+        "validation error": _number(facts.figures.get("validation_error")),
+        "test error, known classes": facts.test_figure("error"),
+        "expected calibration error": facts.test_figure("ece"),
+        "AUROC, known against unknown": facts.test_figure("by_score", "score", "auroc"),
+        "unknown accepted where 95 % of the known are": facts.test_figure(
+            "by_score", "score", "fpr95"
+        ),
+    }
+    if any(share is not None for share in shares.values()):
+        yield "| figure | value |"
+        yield "|---|---:|"
+        for name, share in shares.items():
+            if share is not None:
+                yield f"| {name} | {100 * share:.2f} % |"
+        yield ""
+    if facts.test_figure("error") is not None and facts.is_own:
+        yield "They are from few images of one source: expect others elsewhere."
+        yield ""
+    if facts.rejection is None:
+        yield "There is no threshold: the model gives scores, and calls nothing unknown."
+    else:
+        lines = [facts.rejection.promise]
+        if facts.calibration is not None:
+            lines += facts.calibration.describe().splitlines()[1:]
+        yield "When is an image unknown?"
+        yield ""
+        yield from (f"- {markdown(line[0].upper() + line[1:])}." for line in lines)
+    summary = facts.fit.get("summary")
+    if isinstance(summary, str):
+        summary = summary.splitlines()
+    if isinstance(summary, Sequence) and summary:
+        yield ""
+        yield from (f"- {markdown(str(line))}" for line in summary if str(line).strip())
+
+
+def _how_to_use(facts: CardFacts) -> Iterator[str]:
+    model = "" if facts.model == "last" else f" --model {facts.model}"
+    yield "On the command line, with this folder as `RUN`:"
+    yield ""
+    yield "```sh"
+    yield f"anedl predict RUN photos/{model} > predictions.csv"
+    yield f"anedl export RUN --onnx model.onnx{model}"
+    yield "```"
+    yield ""
+    yield "In Python:"
+    yield ""
+    yield "```python"
+    yield "import anedl"
+    yield ""
+    yield 'predictions = anedl.load("RUN").predict(["photo.jpg"])'
+    yield "predictions.class_index, predictions.probability, predictions.unknown"
+    yield "```"
+    yield ""
+    yield "The ONNX file needs neither torch nor anedl:"
+    yield ""
+    yield "```python"
+    yield "import json"
+    yield "import onnxruntime"
+    yield ""
+    yield 'session = onnxruntime.InferenceSession("model.onnx")'
+    yield 'about = json.loads(session.get_modelmeta().custom_metadata_map["anedl"])'
+    yield 'about["preprocessing"]["rule"], about["class_names"], about["unknown"]'
+    yield 'outputs = session.run(None, {"images": images})  # uint8 (N, C, H, W)'
+    yield "```"
+
+
+def _limits(facts: CardFacts) -> Iterator[str]:
+    yield (
+        "- It knows the classes above and nothing else. The class that it names for an image it "
+        "calls unknown is only the likeliest of these."
+    )
+    yield (
+        "- Nothing is promised about how many images of other classes it notices; the more they "
+        "resemble a known class, the fewer."
+    )
+    if facts.calibration is not None:
+        yield (
+            "- The promise about images of known classes holds on average, for images from the "
+            "same source as the calibration images. With another camera, place or time it has to "
+            "be calibrated again."
+        )
+    else:
+        yield "- The threshold is no promise: no images were held out to calibrate it."
+    yield "- Probabilities are those of the network; check them before you rely on their size."
+    if not facts.is_own:
+        yield "- It was trained for a benchmark, to compare methods, and not for use."
+
+
+def _licence(licence: str | None) -> Iterator[str]:
+    if licence is None:
+        yield (
+            "The licence of these weights is not stated: it is for those to choose who trained "
+            "them (`anedl export RUN --card --licence ID`). The code of anedl is under Apache-2.0."
+        )
+    else:
+        yield f"The weights: {markdown(licence)}. The code of anedl is under Apache-2.0."
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """A JSON object of the run folder; empty where there is no such file."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise DataError(f"{path}: cannot be read as JSON ({error}); make it anew") from error
+    return document if isinstance(document, dict) else {}

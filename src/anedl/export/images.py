@@ -1,0 +1,87 @@
+"""Images as Python hands them over: paths, Pillow images and arrays of any size, in any mixture."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from anedl.data.dataset import UInt8Array, to_rgb
+from anedl.errors import DataError
+from anedl.export.predictor import BasePredictor, Predictions
+from anedl.intake.decoding import decode
+
+AnImage = str | PathLike[str] | Image.Image | npt.NDArray[np.uint8]
+
+
+def classify(
+    predictor: BasePredictor, images: AnImage | Iterable[AnImage] | npt.NDArray[np.uint8]
+) -> Predictions:
+    """Judge images in order, holding no more than a batch of them at once.
+
+    `images` are paths, Pillow images and uint8 arrays, (H, W), (H, W, C) or (N, H, W, C) with one
+    or three channels; or one of these alone.
+
+    Raises:
+        DataError: a file holds no image that can be read, or an array is not an image.
+    """
+    coming = (predictor.framing.frame(image) for image in each(images))
+    pieces = []
+    side = predictor.framing.side
+    while frames := list(islice(coming, predictor.batch_size)):
+        pieces.append(predictor.predict(np.stack(frames)))
+    if not pieces:
+        pieces.append(predictor.predict(np.zeros((0, side, side, 3), np.uint8)))
+    return Predictions.joined(pieces)
+
+
+def each(images: AnImage | Iterable[AnImage]) -> Iterator[UInt8Array]:
+    """Every image as (h, w, 3) uint8."""
+    if isinstance(images, str | PathLike):
+        yield decode(Path(images))
+    elif isinstance(images, Image.Image):
+        yield of_picture(images)
+    elif isinstance(images, np.ndarray):
+        yield from of_array(images)
+    elif isinstance(images, Iterable):
+        for image in images:
+            yield from each(image)
+    else:
+        raise DataError(
+            f"an image is a path, a Pillow image or a uint8 array, not {type(images).__name__}"
+        )
+
+
+def of_picture(picture: Image.Image) -> UInt8Array:
+    """A Pillow image as it should be seen: upright, transparent parts white."""
+    upright = ImageOps.exif_transpose(picture)
+    if upright.has_transparency_data:
+        paper = Image.new("RGBA", upright.size, "white")
+        paper.alpha_composite(upright.convert("RGBA"))
+        upright = paper.convert("RGB")
+    try:
+        return to_rgb(upright)
+    except ValueError as error:
+        raise DataError(f"a Pillow image of mode {picture.mode}: {error}") from error
+
+
+def of_array(array: npt.NDArray[np.uint8]) -> Iterator[UInt8Array]:
+    """The images of an array (H, W), (H, W, C) or (N, H, W, C)."""
+    if array.dtype != np.uint8:
+        raise DataError(
+            f"an array of images holds uint8 in 0…255, not {array.dtype}: scale and convert it"
+        )
+    batch = array[None, :, :, None] if array.ndim == 2 else array
+    batch = batch[None] if batch.ndim == 3 else batch
+    if batch.ndim != 4 or batch.shape[3] not in (1, 3):
+        raise DataError(
+            f"an array of shape {array.shape}: images are (H, W), (H, W, C) or (N, H, W, C) with "
+            "1 or 3 channels last"
+        )
+    if 0 in batch.shape[1:3]:
+        raise DataError(f"an array of shape {array.shape}: an image without pixels")
+    for image in batch:
+        yield np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image

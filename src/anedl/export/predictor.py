@@ -1,0 +1,336 @@
+"""One interface to a trained model, whether PyTorch or onnxruntime computes it.
+
+    predictor = load("runs/mine")
+    predictions = predictor.predict(frames)            # uint8 (N, side, side, 3)
+
+`anedl.export.images` makes frames of files, Pillow images and arrays of any size.
+"""
+
+import importlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from anedl.conformal import Calibration
+from anedl.data.dataset import IntArray, UInt8Array
+from anedl.errors import ConfigError, DataError, unknown_name
+from anedl.export.description import (
+    METADATA_KEY,
+    Description,
+    model_of,
+    read_calibration,
+    source_digest,
+    validation_threshold,
+)
+
+if TYPE_CHECKING:
+    from anedl.engine.model import TrainedModel
+
+Floats = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+BATCH = 256
+MOST_PIXELS = 2**23  # a batch; 167 images of 224 × 224
+RUNTIMES = ("torch", "onnx")
+INSTALL = 'pip install "anedl[onnx]"'
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says of N images.
+
+    `class_index` and `probability` are the likeliest known class, whatever `unknown` says. What a
+    model has no measure of is None: p-values without a calibration, the two uncertainties (in nats)
+    for methods without evidence, the flag for runs without a threshold.
+    """
+
+    class_index: IntArray  # (N,)
+    probability: Floats  # (N,)
+    probabilities: Floats  # (N, K)
+    inlier_score: Floats  # (N,)
+    p_value: Floats | None  # (N,)
+    unknown: BoolArray | None  # (N,)
+    epistemic: Floats | None  # (N,)
+    aleatoric: Floats | None  # (N,)
+
+    def __len__(self) -> int:
+        return len(self.class_index)
+
+    def __getitem__(self, part: slice) -> "Predictions":
+        """The predictions of a part of the images."""
+
+        def column(name: str) -> Any:
+            values = getattr(self, name)
+            return None if values is None else values[part]
+
+        return Predictions(**{field.name: column(field.name) for field in fields(self)})
+
+    @classmethod
+    def joined(cls, pieces: Sequence["Predictions"]) -> "Predictions":
+        """The predictions of several batches as one."""
+
+        def column(name: str) -> Any:
+            values = [getattr(piece, name) for piece in pieces]
+            return None if values[0] is None else np.concatenate(values)
+
+        return cls(**{field.name: column(field.name) for field in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """What a runtime returns of N images."""
+
+    probabilities: npt.NDArray[np.floating]  # (N, K)
+    score: npt.NDArray[np.floating]  # (N,)
+    alpha: npt.NDArray[np.floating] | None = None  # (N, K)
+    p_value: Floats | None = None  # (N,)
+    unknown: BoolArray | None = None  # (N,)
+
+
+class BasePredictor(ABC):
+    """A model with its classes, its way to frame images, and its threshold.
+
+    `level` takes the place of the run's own: images with a p-value of at most it are unknown.
+    """
+
+    def __init__(self, description: Description, level: float | None = None) -> None:
+        self.description = description
+        self.framing = description.framing
+        self.class_names = description.class_names
+        self.level = level
+        if level is None:
+            return
+        if not 0 < level < 1:
+            raise ConfigError(f"level {level}: a share between 0 and 1")
+        rejection = description.rejection
+        if rejection is None or rejection.level is None:
+            raise ConfigError(
+                f"level {level:g} needs p-values, but this model was not calibrated: `anedl fit` "
+                "calibrates the models it trains"
+            )
+
+    @property
+    def batch_size(self) -> int:
+        """How many images are computed at once."""
+        return min(BATCH, max(1, MOST_PIXELS // self.framing.side**2))
+
+    def predict(self, frames: UInt8Array) -> Predictions:
+        """Judge frames (N, side, side, 3) uint8, as `framing.frame` makes them."""
+        size = self.batch_size
+        starts = range(0, max(1, len(frames)), size)
+        return Predictions.joined([self._batch(frames[at : at + size]) for at in starts])
+
+    def _batch(self, frames: UInt8Array) -> Predictions:
+        if len(frames) == 0:
+            # What is said of no images: of a black one, and then forgotten.
+            side = self.framing.side
+            return self._batch(np.zeros((1, side, side, 3), np.uint8))[:0]
+        raw = self._run(self.framing.batch(frames))
+        probabilities = raw.probabilities.astype(np.float64)
+        predicted = probabilities.argmax(1)
+        unknown = raw.unknown
+        if self.level is not None and raw.p_value is not None:
+            unknown = raw.p_value <= self.level
+        epistemic, aleatoric = (None, None) if raw.alpha is None else uncertainties(raw.alpha)
+        return Predictions(
+            class_index=predicted,
+            probability=np.take_along_axis(probabilities, predicted[:, None], 1)[:, 0],
+            probabilities=probabilities,
+            inlier_score=raw.score.astype(np.float64),
+            p_value=raw.p_value,
+            unknown=unknown,
+            epistemic=epistemic,
+            aleatoric=aleatoric,
+        )
+
+    @abstractmethod
+    def _run(self, images: UInt8Array) -> Raw:
+        """Compute (N, C, H, W) uint8 images, N ≥ 1."""
+
+
+class Predictor(BasePredictor):
+    """A trained model computed by PyTorch, on the device and in the precision it was loaded for.
+
+    Without a `calibration` there are no p-values; `threshold`, that of the validation images, then
+    says what is unknown.
+    """
+
+    def __init__(
+        self,
+        trained: "TrainedModel",
+        calibration: Calibration | None = None,
+        threshold: float | None = None,
+        level: float | None = None,
+    ) -> None:
+        super().__init__(Description.of(trained, calibration, threshold), level)
+        self.trained = trained
+        self.calibration = calibration
+
+    def _run(self, images: UInt8Array) -> Raw:
+        import torch
+
+        from anedl.engine.inference import outputs_of
+
+        outputs = outputs_of(
+            self.trained.method, torch.from_numpy(images), self.trained.precision, len(images)
+        )
+        score = outputs.score.double().cpu().numpy()
+        rejection = self.description.rejection
+        return Raw(
+            probabilities=outputs.logits.softmax(-1).cpu().numpy(),
+            score=score,
+            alpha=None if outputs.alpha is None else outputs.alpha.double().cpu().numpy(),
+            p_value=None if self.calibration is None else self.calibration.p_values(score, "new"),
+            unknown=None if rejection is None else ~(score >= rejection.threshold),
+        )
+
+
+class OnnxPredictor(BasePredictor):
+    """An exported model computed by onnxruntime, without torch."""
+
+    def __init__(self, path: Path, level: float | None = None, device: str = "cpu") -> None:
+        runtime = import_runtime()
+        if not path.is_file():
+            raise DataError(f"{path}: there is no such model; make it by `anedl export RUN --onnx`")
+        available = runtime.get_available_providers()
+        wanted = ["CUDAExecutionProvider"] if device.startswith(("cuda", "auto")) else []
+        if device.startswith("cuda") and wanted[0] not in available:
+            raise ConfigError(
+                f"device {device!r}: this onnxruntime computes on the CPU only; install "
+                "onnxruntime-gpu, or take --device cpu"
+            )
+        wanted = [name for name in [*wanted, "CPUExecutionProvider"] if name in available]
+        try:
+            self._session = runtime.InferenceSession(str(path), providers=wanted)
+        except Exception as error:  # the runtime's errors share no class of their own
+            raise DataError(f"{path}: not a model that onnxruntime reads ({error})") from error
+        super().__init__(read_description(self._session, path), level)
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    def _run(self, images: UInt8Array) -> Raw:
+        found = dict(zip(self._names, self._session.run(None, {"images": images}), strict=True))
+        return Raw(
+            probabilities=found["probabilities"],
+            score=found["inlier_score"],
+            alpha=found.get("alpha"),
+            p_value=found.get("p_value"),
+            unknown=found.get("unknown"),
+        )
+
+
+def load(
+    run: str | Path,
+    runtime: str = "torch",
+    device: str = "auto",
+    model: str | None = None,
+    level: float | None = None,
+) -> BasePredictor:
+    """The predictor of a run folder, or of an exported `.onnx` file.
+
+    Args:
+        run: run folder, or an ONNX file that `anedl export` wrote.
+        runtime: "torch" or "onnx"; the latter exports the model into the run folder (`model.onnx`,
+            `best.onnx`) unless that is there and up to date. An ONNX file is always run by "onnx".
+        device: "auto", "cpu" or "cuda".
+        model: "last" or "best" by validation; by default the one that was calibrated, else "last".
+        level: call unknown what has a p-value of at most this, in place of the run's own level.
+
+    Raises:
+        DataError: there is no such run or model.
+        ConfigError: a name or the level is not one we can use, or onnxruntime is missing.
+    """
+    folder = Path(run)
+    if runtime not in RUNTIMES:
+        raise unknown_name("runtime", runtime, RUNTIMES)
+    if folder.suffix == ".onnx" and not folder.is_dir():
+        if model is not None:
+            raise ConfigError(f"{folder}: a file holds one model; leave out model {model!r}")
+        return OnnxPredictor(folder, level, device)
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder}: not the folder of a run, there is no config.json")
+    chosen = model_of(folder, model)
+    calibration = read_calibration(folder, chosen)
+    threshold = validation_threshold(folder, chosen)
+    if runtime == "onnx":
+        import_runtime()  # before the time of an export is spent
+        return OnnxPredictor(exported(folder, chosen, calibration, threshold), level, device)
+    from anedl.engine.model import load_model
+
+    return Predictor(load_model(folder, chosen, device), calibration, threshold, level)
+
+
+def exported(
+    folder: Path, model: str, calibration: Calibration | None, threshold: float | None
+) -> Path:
+    """The run's model as an ONNX file beside it, written anew where it is missing or out of date.
+
+    Raises:
+        DataError: the model is not there, or the run folder may not be written.
+    """
+    names = {"last": "model", "best": "best"}
+    weights, path = (folder / f"{names[model]}.{end}" for end in ("safetensors", "onnx"))
+    if not weights.exists():
+        raise DataError(f"{weights}: there is no such model; finish the run with `--resume`")
+    if path.exists() and _source_of(path) == source_digest(weights, calibration, threshold):
+        return path
+    from anedl.export.onnx_graph import export_run
+
+    try:
+        export_run(folder, path, model)
+    except PermissionError as error:
+        raise DataError(
+            f"{path}: may not be written; export elsewhere by `anedl export RUN --onnx FILE`, and "
+            "name FILE in place of the run"
+        ) from error
+    return path
+
+
+def _source_of(path: Path) -> str | None:
+    """What an exported model was made from; None where it is damaged or of an older format."""
+    try:
+        return OnnxPredictor(path).description.source
+    except DataError:
+        return None
+
+
+def import_runtime() -> Any:
+    """`onnxruntime`, which only those who use it need to have installed."""
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise ConfigError(
+            f"the runtime onnx needs onnxruntime, which is not installed: {INSTALL}"
+        ) from error
+
+
+def read_description(session: Any, path: Path) -> Description:
+    """What an exported model says of itself."""
+    text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    if text is None:
+        raise DataError(f"{path}: an ONNX model, but none that `anedl export` wrote")
+    try:
+        return Description.from_json(json.loads(text))
+    except (DataError, ValueError) as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def uncertainties(alpha: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
+    """Epistemic and aleatoric uncertainty in nats, (N,) each, of Dirichlet parameters (N, K).
+
+    The epistemic part is the mutual information between label and class probabilities, the
+    aleatoric part their expected entropy; together they are the entropy of the mean.
+    """
+    from scipy.special import digamma
+
+    exact = alpha.astype(np.float64)
+    total = exact.sum(1, keepdims=True)
+    mean = exact / total
+    aleatoric: Floats = (mean * (digamma(total + 1) - digamma(exact + 1))).sum(1)
+    entropy: Floats = -(mean * np.log(mean)).sum(1)
+    return entropy - aleatoric, aleatoric

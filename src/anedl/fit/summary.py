@@ -1,0 +1,128 @@
+"""The outcome of a fit: `fit.json`, and the same in words for the terminal."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anedl import __version__
+from anedl.conformal import Calibration, percent
+from anedl.fit.choices import Choice
+from anedl.fit.comparison import Comparison
+from anedl.fit.gather import Gathered
+from anedl.pollution import ShareEstimate
+from anedl.triage.clusters import Cluster
+from anedl.triage.confidence import Confidence
+from anedl.triage.verdict import Triage
+
+POOR_ERROR = 0.15  # on held-out images, from where scores say little of strangers
+FEW_STEPS = 500
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the two trained models came to."""
+
+    before: ShareEstimate
+    pollution: ShareEstimate
+    helped: Comparison
+    calibration: Calibration
+    confidence: Confidence
+    triage: Triage
+    clusters: list[Cluster]
+
+
+def tell(summary: dict[str, Any]) -> list[str]:
+    """The outcome in words, for the terminal."""
+    lines = [*summary["summary"][:2], *summary["calibration"]["notes"], *summary["summary"][2:]]
+    return lines + [f"  cluster {c['number']}: {c['sentence']}" for c in summary["clusters"][:5]]
+
+
+def cautions(error: float, steps: int) -> list[str]:
+    """What makes the rest of the outcome doubtful, a sentence each."""
+    found = []
+    if error > POOR_ERROR:
+        found.append(
+            f"caution: the model is wrong on {percent(error)} of held-out images. One that cannot "
+            f"tell the known classes apart cannot tell strangers either: few of them are found, "
+            f"and the pile may be far dirtier than the estimate and its interval say"
+        )
+    if steps < FEW_STEPS:
+        found.append(
+            f"caution: training took only {steps:,} steps; "
+            f"more --minutes, a smaller --image-size or a GPU would help"
+        )
+    return found
+
+
+def summarise(
+    gathered: Gathered, taken: list[Choice], outcome: Outcome, run: Path
+) -> dict[str, Any]:
+    """Everything that was found, chosen and reached, as plain numbers and sentences."""
+    calibration, confidence = outcome.calibration, outcome.confidence
+    counts = outcome.triage.counts()
+    training = {"anedl": _training(run), "supervised": _training(run / "supervised")}
+    doubts = cautions(outcome.helped.error_with, training["anedl"]["steps"])
+    limits = {of: calibration.threshold(of) for of in ("new", "pile")}
+    return {
+        "anedl": __version__,
+        "classes": list(gathered.names),
+        "images": {
+            "labelled": len(gathered.split.labelled),
+            "validation": len(gathered.split.validation),
+            "fresh": len(gathered.fresh),
+            "decoys": len(gathered.decoys),
+            "pile": len(gathered.pile),
+            "skipped": len(gathered.skipped),
+        },
+        "choices": {c.name: {"value": c.value, "reason": c.reason} for c in taken},
+        "training": training,
+        "level": calibration.level,
+        "calibration": {
+            "notes": calibration.describe().splitlines(),
+            "thresholds": {
+                of: {
+                    "score": limit.value if np.isfinite(limit.value) else None,
+                    "certified": limit.certified,
+                    "images": limit.images,
+                    "note": limit.note,
+                }
+                for of, limit in limits.items()
+            },
+        },
+        "pollution": outcome.pollution.to_json(),
+        "pollution_before_training": outcome.before.to_json(),
+        "helped": outcome.helped.to_json(),
+        "confidence": {
+            "threshold": confidence.threshold,
+            "certified": confidence.certified,
+            "sentence": confidence.sentence,
+        },
+        "triage": dict(counts),
+        "summary": [
+            f"how dirty is the pile: {outcome.pollution.describe()}",
+            f"did the pile help: {outcome.helped.describe()}",
+            confidence.sentence,
+            "the pile: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
+            *doubts,
+        ],
+        "clusters": [
+            {"number": c.number, "images": len(c.members), "sentence": c.sentence}
+            for c in outcome.clusters
+        ],
+    }
+
+
+def _training(folder: Path) -> dict[str, Any]:
+    """Length and errors of a run, from its `results.json`."""
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    last = results["last"]
+    return {
+        "epochs": last["epoch"] + 1,
+        "steps": results["steps"],
+        "seconds": round(results["seconds"], 1),
+        "validation_error": last["validation_error"],
+        "fresh_error": last["test"]["error"],
+    }

@@ -1,0 +1,149 @@
+"""The two runs of a fit, each for its share of the time, and going on with what is there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anedl.data.settings import Setting
+from anedl.data.split_file import read_split
+from anedl.engine.model import choose_device
+from anedl.engine.own import OWN
+from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.problem import Problem
+from anedl.engine.spec import RunSpec, make_spec, read_spec
+from anedl.engine.train import Surroundings, train
+from anedl.errors import ConfigError
+from anedl.fit.choices import Choice, choose_length
+from anedl.fit.gather import Gathered
+from anedl.fit.probe import measure_speed
+from anedl.fit.wishes import Say, Wishes
+
+LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not stretched
+
+
+def value_of(taken: list[Choice], name: str) -> Any:
+    """What was chosen under this name."""
+    return next(choice.value for choice in taken if choice.name == name)
+
+
+def setting_of(gathered: Gathered, taken: list[Choice]) -> Setting:
+    """The terms of these images, as the engine wants them; O is decided later."""
+    mean, std = colours(gathered.cache.images.pixels, gathered.split.labelled)
+    classes = len(gathered.names)
+    counts = np.bincount(gathered.labels, minlength=classes + 1)
+    return Setting(
+        name=OWN,
+        dataset=OWN,
+        train_counts=tuple(counts.tolist()),
+        test_counts=(0,) * (classes + 1),
+        known_classes=tuple(range(classes)),
+        labelled_per_class=len(gathered.split.labelled) // classes,
+        validation_per_class=len(gathered.split.validation) // classes,
+        test_cut_per_class=len(gathered.fresh) // classes,
+        top_m=value_of(taken, "M"),
+        oracle_share=0.5,
+        image_size=value_of(taken, "image size"),
+        mean=mean,
+        std=std,
+        augmentation=value_of(taken, "augmentation"),
+        backbone=value_of(taken, "backbone"),
+        folds="one",
+        development_unknowns=0,
+    )
+
+
+def colours(pixels: Any, positions: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation a channel, 0…1, of the frames at these positions, one after the other."""
+    total, squares, count = np.zeros(3), np.zeros(3), 0
+    for position in positions:
+        frame = np.asarray(pixels[position], np.float64).reshape(-1, 3) / 255
+        total += frame.sum(0)
+        squares += (frame**2).sum(0)
+        count += len(frame)
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, LEAST_SPREAD**2))
+    return tuple(np.round(mean, 4).tolist()), tuple(np.round(std, 4).tolist())
+
+
+def trained(
+    method: str,
+    problem: Problem,
+    folder: Path,
+    wishes: Wishes,
+    share_of_time: float,
+    taken: list[Choice],
+    say: Say,
+) -> Path:
+    """Train `method` for its share of the minutes; a finished run is only checked and kept.
+
+    Raises:
+        ConfigError: the folder's run was begun with other choices or on other images.
+    """
+    spec = _spec(method, problem, folder, wishes, share_of_time, taken)
+    _check_same(folder, spec, problem)
+    if (folder / "results.json").exists():
+        return folder
+    say(f"training {method}: {spec.train.epochs} epochs of {spec.train.epoch_steps} steps")
+    surroundings = Surroundings(
+        device=wishes.device, resume=wishes.resume, quiet=wishes.quiet, workers=wishes.workers
+    )
+    train(spec, folder, surroundings, problem)
+    return folder
+
+
+def recorded_share(run: Path) -> float | None:
+    """O of a run that is to go on, None where none has begun."""
+    record = _record(run)
+    return None if record is None else float(record["own"]["oracle_share"])
+
+
+def _spec(
+    method: str,
+    problem: Problem,
+    folder: Path,
+    wishes: Wishes,
+    share_of_time: float,
+    taken: list[Choice],
+) -> RunSpec:
+    """The spec of a new run, its length from the time there is; of a run that goes on, its own."""
+    length = {"epochs": wishes.epochs, "epoch_steps": wishes.epoch_steps}
+    if (record := _record(folder)) is not None:
+        length = {name: given or record["train"][name] for name, given in length.items()}
+    options = {"batch_size": value_of(taken, "batch size")}
+    if None in length.values():
+        draft = make_spec(problem.setting, method, wishes.seed, train=options)
+        device = choose_device(wishes.device)
+        precision = Precision(choose_precision(draft.train.precision, device), device)
+        speed = measure_speed(draft, problem, precision)
+        found = choose_length(60 * wishes.minutes * share_of_time, speed.step, speed.epoch)
+        length = {
+            "epochs": wishes.epochs or found.epochs,
+            "epoch_steps": wishes.epoch_steps or found.epoch_steps,
+        }
+    return make_spec(problem.setting, method, wishes.seed, train={**options, **length})
+
+
+def _record(folder: Path) -> dict[str, Any] | None:
+    path = folder / "config.json"
+    if not path.exists():
+        return None
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
+
+
+def _check_same(folder: Path, spec: RunSpec, problem: Problem) -> None:
+    written = folder / "config.json"
+    if not written.exists():
+        return
+    if read_split(folder / "split.json") != problem.split:
+        raise ConfigError(
+            f"{folder}: this run was begun on other images, or with another seed or target; "
+            f"restore what has changed, or choose another folder"
+        )
+    if read_spec(written).digest != spec.digest:
+        raise ConfigError(
+            f"{folder}: this run was begun with other choices; give the same ones again, or choose "
+            f"another folder"
+        )

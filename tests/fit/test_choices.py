@@ -1,0 +1,127 @@
+"""Each automatic choice, by its rule."""
+
+import numpy as np
+import pytest
+import torch
+
+from anedl.errors import ConfigError
+from anedl.fit.choices import (
+    EPOCHS,
+    FEWEST_EPOCH_STEPS,
+    MOST_EPOCH_STEPS,
+    Length,
+    choose_augmentation,
+    choose_backbone,
+    choose_batch_size,
+    choose_length,
+    choose_selection_share,
+    choose_side,
+    choose_top_m,
+)
+from anedl.fit.gather import calibration_share
+from anedl.fit.wishes import Wishes
+from anedl.intake.facts import ImageSizes
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def sizes(*short_sides):
+    short = np.array(short_sides, np.int64)
+    return ImageSizes(short, 2 * short)
+
+
+@pytest.mark.parametrize(
+    ("side", "device", "expected"),
+    [(8, CPU, 8), (5, CPU, 8), (28, GPU, 32), (27, GPU, 24), (32, GPU, 32), (64, CPU, 64),
+     (500, CPU, 64), (500, GPU, 224), (200, GPU, 224), (190, GPU, 192)],
+)  # fmt: skip
+def test_the_side_follows_the_median(side, device, expected):
+    assert choose_side(sizes(side, side, 4000), device).value == expected
+
+
+def test_a_wanted_side_is_taken_and_tiny_ones_are_refused():
+    assert choose_side(sizes(500), CPU, 100).value == 100
+    with pytest.raises(ConfigError, match="at least 8 pixels"):
+        choose_side(sizes(500), CPU, 7)
+
+
+def test_a_side_that_the_device_limits_says_so():
+    assert "no more than 64 on this device" in choose_side(sizes(900), CPU).reason
+    assert "no more" not in choose_side(sizes(64), CPU).reason
+
+
+def test_views_are_cut_from_photographs_only():
+    assert choose_augmentation(127).value == "small"
+    assert choose_augmentation(128).value == "imagenet"
+    assert choose_augmentation(128, "digits").value == "digits"
+
+
+@pytest.mark.parametrize(
+    ("side", "device", "expected"),
+    [(16, GPU, "wrn-digits"), (24, CPU, "wrn-10-1"), (64, GPU, "wrn-28-2"), (84, GPU, "resnet18"),
+     (84, CPU, "resnet18")],
+)  # fmt: skip
+def test_the_backbone_follows_side_and_device(side, device, expected):
+    assert choose_backbone(side, device).value == expected
+    assert choose_backbone(side, device, "resnet18-small").value == "resnet18-small"
+
+
+@pytest.mark.parametrize(
+    ("labelled", "expected"), [(6, 8), (20, 8), (31, 16), (64, 32), (128, 64), (10_000, 64)]
+)
+def test_batches_of_tiny_sets_are_small(labelled, expected):
+    assert choose_batch_size(labelled).value == expected
+
+
+def test_m_is_half_of_the_classes():
+    assert [choose_top_m(k).value for k in (2, 3, 6, 55)] == [1, 2, 3, 28]
+    assert choose_top_m(6, 5).value == 5
+    with pytest.raises(ConfigError, match="6 classes"):
+        choose_top_m(6, 7)
+
+
+def test_o_follows_the_estimate_within_bounds():
+    assert choose_selection_share(0.5).value == pytest.approx(0.355)
+    assert choose_selection_share(0.0).value == pytest.approx(0.71)
+    assert choose_selection_share(1.0).value == pytest.approx(0.05)
+    assert choose_selection_share(0.5, 0.8).value == 0.8
+
+
+def test_the_length_fills_the_time():
+    # 600 s in 30 epochs are 20 s each, of which 2 s are not for steps: 18 s / 0.1 s.
+    assert choose_length(600, 0.1, 2.0) == Length(EPOCHS, 180)
+    assert choose_length(600, 0.1, 2.0).steps == EPOCHS * 180
+
+
+@pytest.mark.parametrize(
+    ("seconds", "step", "epoch"), [(60, 0.5, 1), (120, 1.0, 5), (30, 0.05, 2), (3000, 0.01, 9)]
+)
+def test_the_time_is_kept_and_nearly_used_up(seconds, step, epoch):
+    length = choose_length(seconds, step, epoch)
+    taken = length.epochs * (length.epoch_steps * step + epoch)
+    if length.epoch_steps not in (FEWEST_EPOCH_STEPS, MOST_EPOCH_STEPS):
+        assert seconds - length.epochs * step < taken <= seconds
+
+
+def test_too_little_time_still_gives_a_run():
+    assert choose_length(1, 10.0, 100.0) == Length(4, FEWEST_EPOCH_STEPS)
+    assert choose_length(10**9, 0.001, 0.0) == Length(EPOCHS, MOST_EPOCH_STEPS)
+
+
+def test_calibration_takes_what_its_level_needs_within_bounds():
+    assert calibration_share(10_000, 0.05) == 0.25
+    assert calibration_share(100, 0.05) == 0.4
+    # Both halves of 19 images and a tenth more: 41.8 of 130.
+    assert calibration_share(130, 0.05) == pytest.approx(41.8 / 130)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [({"minutes": 0}, "--minutes"), ({"minutes": float("nan")}, "--minutes"),
+     ({"level": 0}, "--target-inlier-loss"), ({"level": 1}, "--target-inlier-loss"),
+     ({"target_precision": 1}, "--target-precision"), ({"selection_share": 0}, "--selection"),
+     ({"epochs": 0}, "--epochs"), ({"batch_size": 0}, "--batch-size"), ({"seed": -1}, "--seed")],
+)  # fmt: skip
+def test_wishes_that_cannot_be_are_refused_before_anything_is_read(wish, message):
+    with pytest.raises(ConfigError, match=message):
+        Wishes(**wish)

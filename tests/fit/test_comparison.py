@@ -1,0 +1,63 @@
+"""Two models on the same images: against exact binomial counts and brute force."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from anedl.errors import DataError
+from anedl.fit.comparison import COVERAGE, compare
+
+
+def wrong(images, *positions):
+    flags = np.zeros(images, bool)
+    flags[list(positions)] = True
+    return flags
+
+
+def test_errors_and_their_difference():
+    found = compare(wrong(10, 0, 1, 2), wrong(10, 2, 3))
+    assert (found.images, found.error_without, found.error_with) == (10, 0.3, 0.2)
+    assert found.difference == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize(("worse", "better", "images"), [(1, 5, 20), (8, 0, 30), (4, 4, 50)])
+def test_the_interval_is_that_of_the_exact_binomial_test(worse, better, images):
+    without = wrong(images, *range(better))
+    with_pile = wrong(images, *range(better, better + worse))
+    found = compare(without, with_pile)
+    differ, tail = worse + better, (1 - COVERAGE) / 2
+    # An end of the interval is the share at which what was seen, or more, has this probability.
+    share = (np.array([found.low, found.high]) * images / differ + 1) / 2
+    if worse:
+        assert binom.sf(worse - 1, differ, share[0]) == pytest.approx(tail)
+    if better:
+        assert binom.cdf(worse, differ, share[1]) == pytest.approx(tail)
+    assert found.low <= found.difference <= found.high
+
+
+def test_models_that_agree_show_no_difference():
+    found = compare(wrong(9, 1), wrong(9, 1))
+    assert (found.low, found.difference, found.high, found.hurt) == (0, 0, 0, False)
+    assert found.describe().startswith("no difference shows")
+
+
+def test_harm_is_told_and_help_is_told():
+    worse = compare(wrong(40), wrong(40, *range(10)))
+    assert worse.hurt
+    assert worse.describe().startswith("WARNING, the pile hurt")
+    assert worse.to_json()["hurt"] is True
+    better = compare(wrong(40, *range(10)), wrong(40))
+    assert not better.hurt
+    assert better.describe().startswith("yes")
+
+
+def test_chance_alone_is_rarely_called_harm():
+    """Two equally good models: `hurt` must come up in at most 5 % of draws."""
+    rng = np.random.default_rng(0)
+    draws = [compare(rng.random(60) < 0.2, rng.random(60) < 0.2).hurt for _ in range(2000)]
+    assert np.mean(draws) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
+
+
+def test_no_images_are_refused():
+    with pytest.raises(DataError, match="no held-out images"):
+        compare([], [])

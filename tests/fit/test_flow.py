@@ -1,0 +1,295 @@
+"""From two folders to a sorted pile, on images that train in seconds."""
+
+import csv
+import json
+import shutil
+from functools import partial
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anedl.conformal import Calibration
+from anedl.engine.evaluate import evaluate_run
+from anedl.engine.train import Surroundings
+from anedl.errors import ConfigError, DataError
+from anedl.fit.flow import Wishes, fit, look
+from anedl.fit.summary import cautions
+from anedl.fit.training import colours
+from anedl.triage.verdict import STATES
+
+CLASSES = {"bars", "rows", "spots"}
+
+
+def silent(text):
+    pass
+
+
+def rows_of(run):
+    with (run / "triage.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_file_of_the_run_folder_is_there(finished):
+    run = finished[0].folder
+    for name in (
+        "config.json", "split.json", "model.safetensors", "results.json", "metrics.jsonl", "cache",
+        "outputs/pool-last.safetensors", "intake.json", "skipped.csv", "calibration.json",
+        "triage.csv", "triage.json", "triage.parquet", "fit.json", "README.md", "report.html",
+        "supervised/model.safetensors", "supervised/results.json",
+    ):  # fmt: skip
+        assert (run / name).exists(), name
+
+
+def test_every_pile_image_is_sorted_once(finished, folders):
+    rows = rows_of(finished[0].folder)
+    assert sorted(row["file"] for row in rows) == sorted(path.name for path in folders[1].iterdir())
+    assert {row["state"] for row in rows} <= set(STATES)
+    assert {row["class"] for row in rows} <= CLASSES
+    assert all(row["reason"] for row in rows)
+
+
+def test_p_values_are_counted_from_the_hidden_images(finished):
+    run = finished[0].folder
+    calibration = Calibration.from_json(json.loads((run / "calibration.json").read_text()))
+    seen = calibration.seen
+    assert len(seen) == finished[0].summary["images"]["decoys"]
+    for row in rows_of(run):
+        expected = (1 + int((seen <= float(row["inlier_score"])).sum())) / (len(seen) + 1)
+        assert float(row["p_value"]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_summary_is_complete_and_what_was_said_agrees(finished):
+    fitted, said = finished
+    summary = json.loads((fitted.folder / "fit.json").read_text())
+    assert summary == json.loads(json.dumps(fitted.summary))
+    assert summary["images"] == {
+        "labelled": 15, "validation": 6, "fresh": 8, "decoys": 7, "pile": 40, "skipped": 0,
+    }  # fmt: skip
+    assert set(summary["choices"]) == {
+        "image size", "augmentation", "backbone", "batch size", "M", "O",
+    }  # fmt: skip
+    assert sum(summary["triage"].values()) == 40
+    assert summary["training"]["anedl"]["steps"] == summary["training"]["supervised"]["steps"] == 12
+    text = "\n".join(said)
+    for sentence in (summary["helped"]["note"], summary["pollution"]["note"]):
+        assert sentence in text
+    # Seven hidden images cannot certify 5 %: it is said, and nothing is rejected.
+    assert "cannot certify 5 %" in text
+    assert summary["triage"]["unknown"] == 0
+
+
+def test_what_makes_the_outcome_doubtful_is_told(finished):
+    assert any("only 12 steps" in line for line in finished[1])
+    assert cautions(0.05, 1000) == []
+    (poor,) = cautions(0.3, 1000)
+    assert "wrong on 30 %" in poor
+
+
+def test_the_page_shows_the_pile_without_pretending_to_know_it(finished):
+    page = (finished[0].folder / "report.html").read_text(encoding="utf-8")
+    assert "The surest of each class" in page
+    assert "are outliers: they show no known class" not in page
+    assert "purity" not in page
+    assert "How many pool images are selected follows" not in page
+
+
+def test_a_run_of_ones_own_is_tested_again(finished):
+    fitted, _ = finished
+    test = evaluate_run(fitted.folder, unseen=["none"]).test
+    assert test.error == pytest.approx(fitted.summary["training"]["anedl"]["fresh_error"])
+
+
+def test_a_looser_level_rejects(copied, folders, no_pages, short):
+    """The trainings are kept: only calibration and triage are done again."""
+    before = (copied / "model.safetensors").read_bytes()
+    said = []
+    fitted = fit(*folders, copied, Wishes(**short, level=0.05, resume=True), said.append)
+    assert (copied / "model.safetensors").read_bytes() == before
+    assert not any(line.startswith("training ") for line in said)
+    assert fitted.summary["triage"] == json.loads((copied / "triage.json").read_text())["counts"]
+
+
+def test_a_dry_run_trains_nothing(folders, tmp_path, short):
+    said = []
+    found = look(*folders, tmp_path / "run", Wishes(**short), said.append)
+    assert len(found.pile) == 40
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "cache", "intake.json", "skipped.csv",
+    }  # fmt: skip
+    assert "labelled: 36 images in 3 classes" in "\n".join(said)
+    # The same folder may then be taken for the run itself.
+    look(*folders, tmp_path / "run", Wishes(**short), silent)
+
+
+class Cut(BaseException):
+    """As Ctrl-C, but only ours."""
+
+
+def cut_at(monkeypatch, target, call=1):
+    """Interrupt at the n-th call of a function."""
+    module, _, name = target.rpartition(".")
+    import importlib
+
+    owner = importlib.import_module(module) if not module[module.rfind(".") + 1].isupper() else None
+    if owner is None:
+        where, _, class_name = module.rpartition(".")
+        owner = getattr(importlib.import_module(where), class_name)
+    real, calls = getattr(owner, name), []
+
+    def counted(*arguments, **keywords):
+        calls.append(1)
+        if len(calls) == call:
+            raise Cut
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(owner, name, counted)
+
+
+MOMENTS = {
+    "decoding": ("anedl.fit.gather.build_cache", 1),
+    "first steps of the labels alone": ("anedl.engine.step.Stepper.take_many", 1),
+    "middle of the labels alone": ("anedl.engine.step.Stepper.take_many", 3),
+    "results of the labels alone": ("anedl.engine.train.write_results", 1),
+    "estimate": ("anedl.fit.flow.estimate_before", 1),
+    "first steps": ("anedl.engine.step.Stepper.take_many", 4),
+    "middle": ("anedl.engine.step.Stepper.take_many", 6),
+    "results": ("anedl.engine.train.write_results", 2),
+    "judging": ("anedl.fit.flow.judge_all", 1),
+    "table": ("anedl.fit.flow.write_table", 1),
+    "sheets": ("anedl.fit.flow.write_sheets", 1),
+    "summary": ("anedl.fit.flow.summarise", 1),
+}
+
+
+OFTEN = {"decoding", "middle of the labels alone", "estimate", "middle", "table"}
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        moment if moment in OFTEN else pytest.param(moment, marks=pytest.mark.long)
+        for moment in MOMENTS
+    ],
+)
+def test_a_cut_run_goes_on_to_the_same_table(
+    moment, finished, folders, tmp_path, monkeypatch, no_pages, short
+):
+    monkeypatch.setattr("anedl.fit.training.Surroundings", partial(Surroundings, save_seconds=0))
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        cut_at(patch, *MOMENTS[moment])
+        with pytest.raises(Cut):
+            fit(*folders, run, Wishes(**short), silent)
+    fit(*folders, run, Wishes(**short, resume=True), silent)
+    expected = finished[0].folder
+    assert (run / "triage.csv").read_bytes() == (expected / "triage.csv").read_bytes()
+    assert (run / "calibration.json").read_bytes() == (expected / "calibration.json").read_bytes()
+
+
+def test_a_cut_in_the_probe_leaves_the_folder_free(
+    finished, folders, tmp_path, monkeypatch, no_pages, short
+):
+    run = tmp_path / "run"
+    timed = {name: value for name, value in short.items() if not name.startswith("epoch")}
+    with monkeypatch.context() as patch:
+        cut_at(patch, "anedl.fit.training.measure_speed")
+        with pytest.raises(Cut):
+            fit(*folders, run, Wishes(**timed), silent)
+    fit(*folders, run, Wishes(**short), silent)
+    assert (run / "triage.csv").read_bytes() == (finished[0].folder / "triage.csv").read_bytes()
+
+
+def test_minutes_become_steps(folders, tmp_path, no_pages):
+    wishes = Wishes(minutes=0.01, batch_size=8, workers=0, quiet=True)
+    fitted = fit(*folders, tmp_path / "run", wishes, silent)
+    assert fitted.summary["training"]["anedl"]["epochs"] >= 4
+
+
+def test_an_occupied_folder_is_refused(copied, folders, short):
+    with pytest.raises(ConfigError, match="already holds a run"):
+        fit(*folders, copied, Wishes(**short), silent)
+
+
+def test_a_half_finished_run_is_not_overwritten(copied, folders, short):
+    for name in ("config.json", "results.json"):
+        (copied / name).unlink()
+    with pytest.raises(ConfigError, match="already holds a run"):
+        fit(*folders, copied, Wishes(**short), silent)
+
+
+def test_a_folder_with_other_files_is_refused(folders, tmp_path, short):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match="other files"):
+        look(*folders, tmp_path / "run", Wishes(**short), silent)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="is a file"):
+        look(*folders, tmp_path / "file", Wishes(**short), silent)
+
+
+def test_a_run_folder_among_the_images_is_refused(folders, short):
+    with pytest.raises(ConfigError, match="choose a place outside"):
+        look(*folders, folders[1] / "run", Wishes(**short), silent)
+    assert not (folders[1] / "run").exists()
+
+
+def test_going_on_with_other_choices_is_refused(copied, folders, short):
+    with pytest.raises(ConfigError, match="other choices"):
+        fit(*folders, copied, Wishes(**{**short, "epochs": 5}, resume=True), silent)
+    with pytest.raises(ConfigError, match="another seed"):
+        fit(*folders, copied, Wishes(**short, seed=1, resume=True), silent)
+
+
+def test_going_on_with_other_images_is_refused(copied, folders, tmp_path, short):
+    more = tmp_path / "more"
+    shutil.copytree(folders[1], more)
+    noise = np.random.default_rng(99).integers(0, 256, (12, 12, 3), np.uint8)
+    Image.fromarray(noise).save(more / "another.png")
+    with pytest.raises(ConfigError, match="other images"):
+        fit(folders[0], more, copied, Wishes(**short, resume=True), silent)
+
+
+def test_a_pile_without_inliers(tmp_path, no_pages, short, make_folders):
+    labelled, pile = make_folders(tmp_path, known=0, strange=20)
+    fitted = fit(labelled, pile, tmp_path / "run", Wishes(**short, level=0.3), silent)
+    assert len(rows_of(fitted.folder)) == 20
+
+
+def test_a_pile_of_copies_of_the_labelled_images(folders, tmp_path, no_pages, short):
+    pile = tmp_path / "pile"
+    for path in folders[0].rglob("*.png"):
+        pile.mkdir(exist_ok=True)
+        shutil.copy(path, pile / f"{path.parent.name}-{path.name}")
+    fitted = fit(folders[0], pile, tmp_path / "run", Wishes(**short), silent)
+    rows = rows_of(fitted.folder)
+    assert len(rows) == 36
+    for row in rows:
+        assert row["labelled_duplicate_class"] == row["file"].split("-")[0]
+
+
+def test_large_images_train_through_the_mapped_cache(tmp_path, no_pages, short, make_folders):
+    labelled, pile = make_folders(tmp_path, labelled=6, known=4, strange=2, side=150)
+    wishes = Wishes(**{**short, "epochs": 2, "epoch_steps": 1, "batch_size": 2}, image_size=128,
+                    backbone="wrn-10-1")  # fmt: skip
+    fitted = fit(labelled, pile, tmp_path / "run", wishes, silent)
+    assert fitted.summary["choices"]["augmentation"]["value"] == "imagenet"
+    assert np.load(fitted.folder / "cache" / "pixels.npy", mmap_mode="r").shape[1:3] == (146, 146)
+    assert len(rows_of(fitted.folder)) == 6
+
+
+def test_colours_are_those_of_all_pixels():
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 4, 3), np.uint8)
+    chosen = np.array([0, 3, 8])
+    mean, std = colours(pixels, chosen)
+    flat = pixels[chosen].reshape(-1, 3) / 255
+    np.testing.assert_allclose(mean, flat.mean(0), atol=6e-5)
+    np.testing.assert_allclose(std, flat.std(0), atol=6e-5)
+    grey = np.full((2, 4, 4, 3), 128, np.uint8)
+    assert colours(grey, np.array([0, 1]))[1] == (0.02, 0.02, 0.02)
+
+
+def test_no_labelled_images_are_refused(tmp_path, folders, short):
+    (tmp_path / "labelled").mkdir()
+    with pytest.raises(DataError):
+        look(tmp_path / "labelled", folders[1], tmp_path / "run", Wishes(**short), silent)
