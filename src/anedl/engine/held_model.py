@@ -48,7 +48,7 @@ class HeldModel:
         spec = make_spec(**self.arguments)
         device = choose_device(self.device)
         task = replace(task_of(spec.terms, development=False), pool_size=self.pool_size)
-        method = build_method(spec, spec.terms, task, device)
+        method = build_method(spec, spec.terms, task, device, load_weights=False)
         load_module(method, load(self.weights))
         return method.eval(), Precision(choose_precision(spec.train.precision, device), device)
 
