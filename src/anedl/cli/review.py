@@ -1,0 +1,49 @@
+"""Settle the doubtful images of a run's pile by hand, on a page in the browser.
+
+Starts a server that only this machine can reach and prints the page's address; Ctrl-C ends it.
+Every decision is saved at once in RUN/decisions.jsonl, and the next `anedl fit` can learn from
+them.
+"""
+
+import argparse
+import webbrowser
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Declare which run, and where the page is served."""
+    parser.add_argument("run", type=Path, help="run folder of `anedl fit`")
+    parser.add_argument(
+        "--port",
+        type=int,
+        metavar="N",
+        help="port of the loopback interface (default: the one this run had before, or a free one)",
+    )
+    parser.add_argument("--browser", action="store_true", help="open the page in the browser")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C, then say what was settled."""
+    from anedl.review.address import listen
+    from anedl.review.server import create_app, serve
+    from anedl.review.session import Review
+    from anedl.triage.verdict import STATES
+
+    review = Review(arguments.run)
+    counts = review.triage.counts()
+    said = ", ".join(f"{counts[state]:,} {state}" for state in STATES)
+    print(f"{arguments.run}: {len(review.names):,} images in the pile ({said})")
+    if review.log.damaged:
+        print(f"{review.log.path}: {review.log.damaged} lines are no decisions and are passed over")
+    bound, address = listen(arguments.run, arguments.port)
+    print(f"review them at {address.url}\nCtrl-C ends; every decision is saved as it is made",
+          flush=True)  # fmt: skip
+    if arguments.browser:
+        webbrowser.open(address.url)
+    serve(create_app(review, address.token, address.port), bound)
+    effect = review.state()["effect"]
+    print(
+        f"{effect['labelled']:,} images labelled, {effect['unknown']:,} called unknown, "
+        f"{effect['skipped']:,} skipped, in {review.log.path}"
+    )
+    return 0
