@@ -244,3 +244,10 @@ def test_keys_of_a_later_version_do_no_harm(fake_run, tmp_path):
     path.write_text(json.dumps({**entry, "colour": "green"}))
     (run,) = read_ledger(tmp_path)
     assert run.last.error == 25.0
+
+
+def test_a_run_under_two_names_is_not_counted_twice(fake_run, tmp_path):
+    path = record_run(fake_run(make_spec("digits")), tmp_path)
+    path.with_name("copy.json").write_bytes(path.read_bytes())
+    with pytest.raises(AnedlError, match="count twice"):
+        read_ledger(tmp_path)

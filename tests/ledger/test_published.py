@@ -9,7 +9,7 @@ from anedl.data.settings import SETTINGS
 from anedl.engine.spec import make_spec
 from anedl.errors import AnedlError
 from anedl.ledger.entry import differing_options
-from anedl.ledger.published import matching, read_published
+from anedl.ledger.published import matching, published_file, read_published
 from anedl.methods.catalogue import METHODS
 
 FILE = Path(__file__).parents[2] / "results" / "published.json"
@@ -168,3 +168,10 @@ def test_a_file_that_is_no_list_of_numbers_is_told(tmp_path, text):
     path.write_text(text)
     with pytest.raises(AnedlError, match=r"published\.json"):
         read_published(path)
+
+
+def test_numbers_are_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(read_published(published_file(tmp_path / "results"))) > 50
+    (tmp_path / "published.json").write_text("[]")
+    assert read_published(published_file(tmp_path)) == [], "one's own come first"

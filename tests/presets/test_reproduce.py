@@ -8,7 +8,7 @@ from PIL import Image
 
 from anedl.engine.spec import read_spec
 from anedl.engine.train import Surroundings, train
-from anedl.errors import ConfigError
+from anedl.errors import AnedlError, ConfigError
 from anedl.evaluation.metrics import auroc
 from anedl.ledger.entry import read_ledger
 from anedl.methods.catalogue import METHODS
@@ -251,3 +251,36 @@ def test_jobs_run_in_processes_and_one_that_dies_loses_no_other(tmp_path):
     assert ended[2].error is None
     assert (good.folder / "results.json").exists()
     assert len(heard) == 3
+
+
+def test_a_method_that_changes_in_between_is_told_and_not_mixed(tmp_path):
+    file = tmp_path / "mine.py"
+    text = "from anedl.methods.supervised import Supervised\n\nclass Mine(Supervised):\n    pass\n"
+    file.write_text(text)
+    experiment = Experiment(
+        "mine", "Mine", (Row("digits", f"{file}:Mine", "mine"),), ("error",), "mine"
+    )
+
+    def change(_done):
+        file.write_text(text + "# other text\n")
+
+    with pytest.raises(AnedlError, match="has changed since"):
+        run_experiment(experiment, terms(tmp_path, seeds=(1, 2)), CPU, change)
+    recorded = read_ledger(tmp_path / "results")
+    assert [run.seed for run in recorded] == [1], "the second seed was not trained by other text"
+
+
+def test_an_interruption_leaves_nothing_waiting(tmp_path):
+    jobs = [
+        Job(tmp_path / str(seed), {"setting": "digits", "method": "supervised", "seed": seed,
+                                   "train": TINY})
+        for seed in range(5)
+    ]  # fmt: skip
+
+    def interrupt(_done):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_jobs(jobs, Place(device="cpu", processes=2), interrupt)
+    finished = [job for job in jobs if (job.folder / "results.json").exists()]
+    assert 1 <= len(finished) <= 3

@@ -82,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"anedl: {error}", file=sys.stderr)
         return 2 if outer.command not in COMMANDS else 1
     except KeyboardInterrupt:
-        print("anedl: interrupted; a run goes on with --resume", file=sys.stderr)
+        again = "call it again to go on (a single run with --resume)"
+        print(f"anedl: interrupted; {again}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has left; what it wanted, it has.

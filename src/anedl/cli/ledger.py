@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Record what is to be added, then show the tables."""
     from anedl.files import write_text
     from anedl.ledger.entry import read_ledger, record_run
-    from anedl.ledger.published import read_published
+    from anedl.ledger.published import published_file, read_published
     from anedl.ledger.render import render
     from anedl.ledger.table import build_ledger
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"recorded {record_run(folder, arguments.results)}", file=sys.stderr)
     runs, published = chosen(
         read_ledger(arguments.results),
-        read_published(arguments.results / "published.json"),
+        read_published(published_file(arguments.results)),
         arguments.setting,
         arguments.method,
     )

@@ -135,10 +135,11 @@ def _print_list() -> None:
 
 def _print_plan(experiment: "Experiment", terms: "Terms") -> None:
     """One block a run: where it stands, its command, steps, published score."""
-    from anedl.presets.reproduce import plan, read_numbers, to_train
+    from anedl.ledger.published import published_file, read_published
+    from anedl.presets.reproduce import plan, to_train
     from anedl.presets.tables import NAMES, published_figure
 
-    published = read_numbers(terms.results)
+    published = read_published(published_file(terms.results))
     planned = plan(experiment, terms)
     for one in planned:
         print(f"{one.state:<9} {one.row.command(one.seed, terms.budget, terms.development)}")

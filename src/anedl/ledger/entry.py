@@ -104,9 +104,20 @@ def read_ledger(ledger: Path) -> list[LedgerRun]:
     """Every run of the ledger, in the order of the files' names; none where there is no ledger.
 
     Raises:
-        AnedlError: a file is not a run; the message names it.
+        AnedlError: a file is not a run, or two files hold the same one; the message names them.
     """
-    return [_read_entry(path) for path in sorted((ledger / "runs").glob("*.json"))]
+    found: dict[str, Path] = {}
+    runs = []
+    for path in sorted((ledger / "runs").glob("*.json")):
+        run = _read_entry(path)
+        if run.config_hash in found:
+            raise AnedlError(
+                f"{path}: the same run as {found[run.config_hash].name}, which would count twice; "
+                f"remove one of them"
+            )
+        found[run.config_hash] = path
+        runs.append(run)
+    return runs
 
 
 def read_finished(folder: Path, command: str | None = None) -> LedgerRun:

@@ -45,6 +45,20 @@ class Published:
         return self.what if self.variant is None else f"{self.what}: {self.variant}"
 
 
+def published_file(results: Path) -> Path:
+    """The published numbers beside the results, else those that come with the project.
+
+    An installed package holds a copy; a checkout has them in its own results.
+    """
+    here = Path(__file__).resolve()
+    places = (
+        results / "published.json",
+        here.with_name("published.json"),
+        here.parents[3] / "results" / "published.json",
+    )
+    return next((place for place in places if place.is_file()), places[0])
+
+
 def read_published(path: Path) -> list[Published]:
     """Every published number of a file, in its order; none where there is no file.
 

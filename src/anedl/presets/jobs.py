@@ -8,9 +8,10 @@ device errors of one are then no concern of the next.
 import multiprocessing
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ class Job:
     """One run to train into `folder`; `spec` holds the keywords of `make_spec`.
 
     Keywords and not a spec: a process that is started for it must be able to make its own, also of
-    a method that lives in a user's file. `steps` weighs it when the time left is guessed.
+    a method that lives in a user's file; `digest` is that of the spec which was meant, so that a
+    file that changes in between is noticed. `steps` weighs it when the time left is guessed.
     """
 
     folder: Path
     spec: Mapping[str, Any]
     steps: int = 1
+    digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,22 +83,39 @@ def train_jobs(
 def _train_side_by_side(
     jobs: Sequence[Job], place: Place, workers: int, end: Callable[[int, str | None], None]
 ) -> list[int]:
-    """Train the jobs in so many processes; those left over because a process died are returned."""
-    left = []
+    """Train the jobs in so many processes; those left over because a process died are returned.
+
+    A process gets its next job when it has ended one, so that an interruption finds none waiting;
+    what is running then is ended, and goes on from its checkpoint another time.
+    """
+    left: list[int] = []
+    waiting = iter(enumerate(jobs))
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        futures = {
-            pool.submit(_train_on_one_core, job, place, True): index
-            for index, job in enumerate(jobs)
-        }
-        try:
-            for future in as_completed(futures):
+        running: dict[Future[str | None], int] = {}
+
+        def begin(count: int) -> None:
+            for index, job in islice(waiting, count):
                 try:
-                    end(futures[future], future.result())
+                    running[pool.submit(_train_on_one_core, job, place, True)] = index
                 except BrokenProcessPool:
-                    left.append(futures[future])
+                    left.append(index)
+
+        begin(workers)
+        try:
+            while running:
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    index = running.pop(future)
+                    try:
+                        end(index, future.result())
+                    except BrokenProcessPool:
+                        left.append(index)
+                begin(workers - len(running))
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
             raise
+        left += [index for index, _ in waiting]
     return sorted(left)
 
 
@@ -128,7 +148,10 @@ def _train(job: Job, place: Place, quiet: bool) -> str | None:
         device=place.device, data_root=place.data_root, quiet=quiet, resume=True
     )
     try:
-        train(make_spec(**job.spec), job.folder, surroundings)
+        spec = make_spec(**job.spec)
+        if job.digest not in (None, spec.digest):
+            return "the file of its method has changed since it was planned; call it again"
+        train(spec, job.folder, surroundings)
     except AnedlError as error:
         return str(error)
     except Exception as error:

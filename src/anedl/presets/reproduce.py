@@ -11,12 +11,11 @@ from typing import Any, Literal
 from anedl.engine.spec import RunSpec, default_folder, read_spec
 from anedl.errors import AnedlError
 from anedl.ledger.entry import LedgerRun, read_ledger, record_run
-from anedl.ledger.published import Published, read_published
+from anedl.ledger.published import Published, published_file, read_published
 from anedl.presets.experiment import Experiment, Row
 from anedl.presets.jobs import Done, Job, Place, train_jobs
 
 State = Literal["finished", "recorded", "cut", "missing"]
-PUBLISHED = Path("results/published.json")
 
 
 @dataclass(frozen=True)
@@ -145,6 +144,11 @@ def run_experiment(
             record(one)
     ended = train_jobs([_job(one, terms) for one in to_train(planned)], place, end)
     failures = [done for done in ended if done.error is not None]
+    if any(spec_of(one.row, one.seed, terms).digest != one.spec.digest for one in planned):
+        raise AnedlError(
+            "the file of a method has changed since this began; the runs of its old text are in "
+            "the ledger: call it again for those of the new one"
+        )
     wanted = {one.spec.digest for one in planned}
     return Outcome(
         experiment,
@@ -153,7 +157,7 @@ def run_experiment(
         folders={
             one.spec.digest: one.folder for one in planned if (one.folder / "results.json").exists()
         },
-        published=read_numbers(terms.results),
+        published=read_published(published_file(terms.results)),
         failures=failures,
     )
 
@@ -161,12 +165,6 @@ def run_experiment(
 def to_train(planned: Sequence[Planned]) -> list[Planned]:
     """Those that must still be trained, or trained to their end."""
     return [one for one in planned if one.state in ("cut", "missing")]
-
-
-def read_numbers(results: Path) -> list[Published]:
-    """The published numbers beside the results, or the project's own where there are none."""
-    own = results / PUBLISHED.name
-    return read_published(own if own.is_file() else PUBLISHED)
 
 
 def _job(one: Planned, terms: Terms) -> Job:
@@ -179,7 +177,7 @@ def _job(one: Planned, terms: Terms) -> Job:
         "options": dict(one.row.options),
         "budget": terms.budget,
     }
-    return Job(one.folder, keywords, one.spec.train.steps)
+    return Job(one.folder, keywords, one.spec.train.steps, one.spec.digest)
 
 
 def _finished(runs: Path) -> dict[str, Path]:
