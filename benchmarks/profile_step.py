@@ -1,4 +1,7 @@
-"""Which kernels a compiled step spends its time in, on a GPU: python benchmarks/profile_step.py"""
+"""Where a second-stage step spends its time: python benchmarks/profile_step.py
+
+On a GPU the kernels of ten compiled steps, on a CPU the operations of one eager step.
+"""
 
 import torch
 from step import stepper_for
@@ -7,22 +10,25 @@ from torch.profiler import ProfilerActivity, profile
 from anedl.engine.precision import Precision
 from anedl.methods.base import Stage
 
-STEPS = 10
-
 
 def main():
-    stepper = stepper_for(55, "compiled", Precision("bf16", torch.device("cuda")), {})
+    gpu = torch.cuda.is_available()
+    mode, precision, steps = ("compiled", "bf16", 10) if gpu else ("eager", "fp32", 1)
+    device = torch.device("cuda" if gpu else "cpu")
+    stepper = stepper_for(55, mode, Precision(precision, device), {})
     stepper.begin_epoch(Stage.SELF_TRAIN, 10, 0, torch.arange(15_000))
-    stepper.take_many(5)
-    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        stepper.take_many(STEPS)
-    kernels = sorted(profiled.key_averages(), key=lambda k: -k.self_device_time_total)
-    total = sum(kernel.self_device_time_total for kernel in kernels)
-    print(f"{total / STEPS:.0f} µs of kernels a step")
-    for kernel in kernels[:50]:
+    stepper.take_many(5 if gpu else 1)
+    activity = ProfilerActivity.CUDA if gpu else ProfilerActivity.CPU
+    with profile(activities=[activity]) as profiled:
+        stepper.take_many(steps)
+    spent = "self_device_time_total" if gpu else "self_cpu_time_total"
+    rows = sorted(profiled.key_averages(), key=lambda row: -getattr(row, spent))
+    total = sum(getattr(row, spent) for row in rows)
+    print(f"{total / steps:.0f} µs a step")
+    for row in rows[: 50 if gpu else 15]:
+        time = getattr(row, spent)
         print(
-            f"{kernel.self_device_time_total / STEPS:8.1f} µs {kernel.count / STEPS:6.1f} × "
-            f"{kernel.key[:110]}"
+            f"{time / steps:9.1f} µs {time / total:6.1%} {row.count / steps:6.1f} × {row.key[:100]}"
         )
 
 

@@ -55,7 +55,7 @@ def look(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Gat
     run.mkdir(parents=True, exist_ok=True)
     gathered = gather(
         labelled, pile, run, choose_device(wishes.device), wishes.level, wishes.seed,
-        wishes.image_size, worker_count(wishes.workers), say, wishes.quiet,
+        wishes.image_size, worker_count(wishes.workers), say, wishes.quiet, wishes.augmentation,
     )  # fmt: skip
     say(describe(gathered.findings))
     if gathered.skipped:

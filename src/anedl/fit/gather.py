@@ -16,10 +16,10 @@ from anedl.errors import DataError
 from anedl.files import write_json
 from anedl.fit.choices import (
     CALIBRATION_SHARES,
-    CROPPED_FROM,
     FEWEST_A_CLASS,
     VALIDATION_SHARE,
     Choice,
+    choose_augmentation,
     choose_side,
 )
 from anedl.intake.cache import ImageCache, build_cache
@@ -63,6 +63,7 @@ def gather(
     workers: int = 0,
     say: Callable[[str], None] = print,
     quiet: bool = False,
+    augmentation: str | None = None,
 ) -> Gathered:
     """List, look, decode once, find duplicates, and deal out the roles.
 
@@ -80,7 +81,9 @@ def gather(
         raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
     side = choose_side(image_sizes(items), device, image_size)
     assert isinstance(side.value, int)
-    frame = side.value * 8 // 7 if side.value >= CROPPED_FROM else side.value
+    # The size that views are cut from, so that no image is ever resized twice.
+    cropped = choose_augmentation(side.value, augmentation).value == "imagenet"
+    frame = side.value * 8 // 7 if cropped else side.value
     bar = None if quiet else TransferBar("decoding images")
     try:
         cache = build_cache(items, run / "cache", frame, workers, bar)
