@@ -315,7 +315,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.outlier_share_ = estimate_pool(
                 arguments, problem, self.device, quiet=not self.verbose
             )
-        self.selection_share_ = share_to_select(self.outlier_share_)
+        found = self.outlier_share_
+        self.selection_share_ = share_to_select(None if found is None else found.share)
 
     def _setting(self, images: UInt8Array, labels: IntArray) -> Setting:
         count, channels = len(self.classes_), images.shape[3]

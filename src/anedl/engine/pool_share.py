@@ -47,8 +47,8 @@ def estimate_pool(
     return estimate_outlier_share(inliers, pool)
 
 
-def share_to_select(estimate: ShareEstimate | None) -> float:
-    """O as a share of the pool."""
-    if estimate is None:
+def share_to_select(outlier_share: float | None) -> float:
+    """O as a share of the pool, by the part of it that is of no known class; None: not known."""
+    if outlier_share is None:
         return UNSEEN_SHARE
-    return max(LEAST_SHARE, SELECTED_OF_INLIERS * (1.0 - estimate.share))
+    return max(LEAST_SHARE, SELECTED_OF_INLIERS * (1.0 - outlier_share))

@@ -8,7 +8,7 @@ from math import ceil, log2
 
 import torch
 
-from anedl.engine.pool_share import SELECTED_OF_INLIERS
+from anedl.engine.pool_share import SELECTED_OF_INLIERS, share_to_select
 from anedl.errors import ConfigError
 from anedl.intake.facts import ImageSizes
 
@@ -94,7 +94,7 @@ def choose_selection_share(outlier_share: float, wanted: float | None = None) ->
     """O as a share of the pile."""
     if wanted is not None:
         return Choice("O", wanted, "as asked")
-    share = min(0.9, max(0.05, SELECTED_OF_INLIERS * (1 - outlier_share)))
+    share = share_to_select(outlier_share)
     why = f"{SELECTED_OF_INLIERS} of the pile's inliers, by the estimate before training"
     return Choice("O", round(share, 3), why)
 
