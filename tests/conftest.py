@@ -1,7 +1,8 @@
-"""A pile of files that nobody would wish for, made on the fly."""
+"""A pile of files that nobody would wish for, made on the fly, and a browser for those who ask."""
 
 import io
 import os
+import shutil
 import signal
 import socket
 import struct
@@ -86,6 +87,37 @@ def hostile(tmp_path, monkeypatch):
     _special_files(pile, monkeypatch)
     assert len(pile.pixels) + len(pile.bad) + len(pile.either) >= 200
     return pile
+
+
+@pytest.fixture
+def forbidden(hostile, monkeypatch):
+    """The same, with a file and a folder that may not be read; for programs in this process.
+
+    The superuser may read everything, so that the system's refusal is then simulated.
+    """
+    picture = Image.fromarray(noise(9))
+    locked, closed = hostile.root / "locked.png", hostile.root / "closed"
+    hostile.broken(b"locked.png", encoded(picture, "PNG"))
+    closed.mkdir()
+    picture.save(closed / "inside.png")
+    hostile.bad.add(b"closed/")
+    for path in (locked, closed):
+        path.chmod(0)
+    if os.geteuid() == 0:
+        for name, path in (("open", locked), ("scandir", closed)):
+            monkeypatch.setattr(os, name, _refusing(getattr(os, name), path))
+    yield hostile
+    for path in (locked, closed):
+        path.chmod(0o700)
+
+
+def _refusing(real, forbidden):
+    def guarded(path=".", *rest, **options):
+        if not isinstance(path, int) and os.fsdecode(path) == str(forbidden):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *rest, **options)
+
+    return guarded
 
 
 def _odd_names(pile):
@@ -237,3 +269,21 @@ def _special_files(pile, monkeypatch):
     pile.bad |= {b"deep/up.jpg", b"around", b"device.jpg"}
     (pile.root / "link.png").symlink_to("plain.png")
     pile.pixels[b"link.png"] = pile.pixels[b"plain.png"]
+
+
+@pytest.fixture(scope="session")
+def browser_program():
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    program = program or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    return program
+
+
+@pytest.fixture(scope="module")
+def browser(browser_program, tmp_path_factory):
+    from tests.browser import Browser
+
+    browser = Browser(browser_program, tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()

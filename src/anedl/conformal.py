@@ -75,9 +75,9 @@ class CrossPValues:
                 f"{percent(level)}: the finest level is {percent(self.finest)}"
             )
         return (
-            f"cross-conformal with {self.folds} folds of {self.images} images: rejecting at "
-            f"{percent(level)} is sure to reject at most {percent(self.bound(level))} of the "
-            f"inliers, twice the level"
+            f"cross-conformal, {self.images} images in {self.folds} folds: rejecting at "
+            f"{percent(level)} is sure to reject at most {percent(self.bound(level))} of true "
+            f"inliers on average, twice the level"
         )
 
 

@@ -1,6 +1,8 @@
 """`anedl fit` and `anedl triage` on a pile that nobody would wish for; `anedl.fit` in Python."""
 
 import csv
+import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,6 +11,9 @@ from PIL import Image
 import anedl
 from anedl.cli import main
 from anedl.errors import ConfigError
+from anedl.review.decisions import DecisionLog
+from anedl.triage.layouts import MARKER
+from anedl.triage.table import unshielded
 
 SHORT = ["--epochs", "2", "--epoch-steps", "2", "--batch-size", "4", "--workers", "0", "--quiet"]
 
@@ -31,32 +36,73 @@ def no_pages(monkeypatch):
     monkeypatch.setattr("anedl.fit.flow.write_report", lambda run: run / "report.html")
 
 
-@pytest.mark.usefixtures("no_pages")
+# Every kind of file that a pile is known to hold, by a name it has in the fixture.
+KINDS = {
+    "zero bytes": b"empty.jpg", "truncated": b"cut4.jpeg", "text named .jpg": b"text.jpg",
+    "1 x 1": b"size1x1.png", "20,000 x 10": b"size20000x10.png", "CMYK": b"cmyk.jpg",
+    "animated": b"animated.gif", "16 bits": b"deep.png", "loop of links": b"loop.jpg",
+    "folder that contains itself": b"around", "line break in the name": b"new\nline.png",
+    "quotes in the name": b"quo\"te's.png", "no UTF-8 in the name": b"\xff\xfe\x80.png",
+    "may not be read": b"locked.png", "folder that may not be read": b"closed/",
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("no_pages", "alarm")
 def test_two_hundred_odd_files_neither_stop_nor_corrupt_anything(
-    labelled, hostile, tmp_path, capsys
+    labelled, forbidden, tmp_path, capsys
 ):
-    run = tmp_path / "run"
+    hostile, run = forbidden, tmp_path / "run"
+    names = {*hostile.pixels, *hostile.bad, *hostile.either}
+    assert len(names) >= 200
+    assert names >= set(KINDS.values())
+    # The content of all that is a file with content of its own.
+    before = {name: hostile.path(name).read_bytes() for name in hostile.pixels}
+
     assert main(["fit", str(labelled), str(hostile.root), "-o", str(run), *SHORT]) == 0
     assert "skipped:" in capsys.readouterr().out
     with (run / "triage.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     with (run / "skipped.csv").open(encoding="utf-8", newline="") as file:
         skipped = list(csv.DictReader(file))
-    total = len(hostile.pixels) + len(hostile.bad) + len(hostile.either)
-    assert len(rows) + len(skipped) == total
+    assert len(rows) + len(skipped) == len(names)
     assert len(hostile.pixels) <= len(rows) <= len(hostile.pixels) + len(hostile.either)
-    assert len({row["file"] for row in rows}) == len(rows)
+    assert len({row["file"] for row in rows} | {row["name"] for row in skipped}) == len(names)
     for row in rows:
         assert 0 <= float(row["probability"]) <= 1
         assert 0 < float(row["p_value"]) <= 1
         assert np.isfinite(float(row["inlier_score"]))
+    reasons = {row["name"]: row["reason"] for row in skipped}
+    assert reasons["locked.png"] == "the file may not be read (permission denied)"
+    assert reasons["closed/"] == "the folder cannot be read (Permission denied)"
 
+    _check_predictions(run, hostile, {unshielded(row["file"]): row for row in rows}, capsys)
+    _check_folders(run, before, len(rows))
+    for name, content in before.items():
+        assert hostile.path(name).read_bytes() == content
+
+
+def _check_predictions(run, hostile, rows, capsys):
+    """`anedl predict` says of every file of the pile what the fit said of it."""
+    words = ["--format", "jsonl", "--workers", "0", "--device", "cpu", "--quiet"]
+    assert main(["predict", str(run), str(hostile.root), *words]) == 1  # some are not read
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    by_name = {row["file"].removeprefix(f"{hostile.root}/"): row for row in told}
+    assert len(by_name) == len(told)
+    assert {name for name, row in by_name.items() if row["error"] is None} == set(rows)
+    for name, row in rows.items():
+        score = float(row["inlier_score"])
+        assert by_name[name]["inlier_score"] == pytest.approx(score, rel=1e-3, abs=1e-4), name
+    for row in told:
+        assert row["error"] is None or (row["class"] is None and row["error"].isprintable())
+
+
+def _check_folders(run, before, count):
+    """`anedl triage --as folders` copies every image of the table, to the last byte."""
     assert main(["triage", str(run), "--as", "folders"]) == 0
     laid = [path for path in (run / "triage" / "folders").rglob("*") if path.is_file()]
-    images = [path for path in laid if path.suffix != ".csv"]
-    assert len(images) >= len(rows)
-    for name in hostile.pixels:
-        assert hostile.path(name).exists()
+    copies = [path.read_bytes() for path in laid if path.name != MARKER]
+    assert len(copies) == count
+    assert not Counter(before.values()) - Counter(copies)
 
 
 def test_a_dry_run_says_what_is_there_and_stops(labelled, tmp_path, capsys):
@@ -67,6 +113,24 @@ def test_a_dry_run_says_what_is_there_and_stops(labelled, tmp_path, capsys):
     assert main(words) == 0
     assert "labelled: 20 images in 2 classes" in capsys.readouterr().out
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_decisions_are_read_wherever_they_stand(labelled, tmp_path, capsys):
+    pile = tmp_path / "pile"
+    pile.mkdir()
+    for name, colour in (("a.png", "red"), ("b.png", "blue"), ("c.png", "white")):
+        Image.new("RGB", (12, 12), colour).save(pile / name)
+    (tmp_path / "one").mkdir()
+    log = DecisionLog(tmp_path / "one" / "decisions.jsonl")
+    log.decide(["a.png"], "label", "dark")
+    two = DecisionLog(tmp_path / "two.jsonl")
+    two.decide(["b.png"], "unknown")
+    words = ["--decisions", str(tmp_path / "one"), "--decisions", str(two.path), "--dry-run"]
+    assert main(["fit", *words, str(labelled), str(pile), "-o", str(tmp_path / "run")]) == 0
+    assert "1 image labelled, 1 called unknown" in capsys.readouterr().out
+    assert main(["fit", str(labelled), str(pile), "-o", str(tmp_path / "new"), *words[:1],
+                 str(tmp_path / "none.jsonl")]) == 1  # fmt: skip
+    assert "`anedl review` writes one" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_pages")

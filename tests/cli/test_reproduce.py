@@ -1,6 +1,7 @@
 """`anedl reproduce`, and budgets and users' methods from the command line."""
 
 import json
+import shlex
 from dataclasses import replace
 
 import pytest
@@ -33,7 +34,7 @@ def tiny(monkeypatch, tmp_path):
     run_experiment, plan = reproduce.run_experiment, reproduce.plan
 
     def shortened(terms):
-        return replace(terms, train=TINY)
+        return replace(terms, train={**terms.train, **TINY})
 
     def run(experiment, terms, place, told):
         return run_experiment(experiment, shortened(terms), Place("cpu", processes=0), told)
@@ -44,20 +45,74 @@ def tiny(monkeypatch, tmp_path):
 
 
 def test_it_lists_what_there_is(capsys):
-    for words in (["reproduce"], ["reproduce", "list"]):
+    for words in (["reproduce"], ["reproduce", "list"], ["reproduce", "LIST"]):
         assert main(words) == 0
         printed = capsys.readouterr().out
-        assert all(name in printed for name in EXPERIMENTS)
+        for name in EXPERIMENTS:
+            (block,) = [part for part in printed.split("\n\n") if part.startswith(f"{name}: ")]
+            for part in ("Rows: ", f"Command: `anedl reproduce {name}`", "Published", "Expected t"):
+                assert part in block
 
 
 def test_a_dry_run_names_commands_and_trains_nothing(capsys, tmp_path):
     words = ["reproduce", "ablation-ano", "--setting", "digits", "--seeds", "1", "--dry-run"]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "missing   anedl train digits --method anedl --seed 1 --no-adaptive" in printed
-    assert "time not measured" in printed
+    assert "missing   anedl train digits --method anedl --seed 1" in printed
+    assert "about 0 s (measured on two idle CPU cores)" in printed
     assert "3 of 3 runs to train, 18 steps" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_printed_command_lands_where_the_experiment_looks_for_it(capsys, tmp_path):
+    words = ["reproduce", "ablation-ano", "--setting", "digits", "--seeds", "1", "--runs",
+             "some where", "--device", "cpu", "--epochs", "2", "--epoch-steps", "3",
+             "--batch-size", "6", "--no-test-while-training", "--dry-run"]  # fmt: skip
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("missing")]
+    assert len(commands) == 3
+    assert len({command[command.index("--out") + 1] for command in commands}) == 3
+    for command in commands:
+        assert command[0] == "anedl"
+        assert main([*command[1:], "--quiet", "--no-report"]) == 0
+    capsys.readouterr()
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("finished  anedl train") == 3
+    assert "0 of 3 runs to train" in printed
+
+
+def test_a_dry_run_says_which_data_are_missing(capsys, tmp_path):
+    words = ["reproduce", "ablation-kl", "--seeds", "1", "--data", "here", "--dry-run"]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "run `anedl data fetch cifar100`" in printed
+    assert "--data here --out " in printed
+    assert main(words[:-1]) == 1
+    assert "nothing was trained" in capsys.readouterr().err
+
+
+def test_a_variant_and_more_options_are_taken(capsys, tmp_path):
+    words = ["reproduce", "ablation-kl", "--method", "anedl-released", "--setting", "digits",
+             "digits", "--seeds", "1", "--kl-weight", "0.5", "--weight-decay", "0.001",
+             "--labelled-views", "weak", "flip", "--quiet"]  # fmt: skip
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("### digits") == 1
+    assert printed.count("| anedl-released: ") == 3
+    assert "weight_decay = 0.001" in printed
+    assert "kl_weight = 0.5" in printed
+    configs = [json.loads(path.read_text()) for path in tmp_path.rglob("config.json")]
+    assert len(configs) == 3
+    for config in configs:
+        assert (config["method"], config["train"]["weight_decay"]) == ("anedl-released", 0.001)
+        assert config["options"]["kl_weight"] == 0.5
+        assert config["options"]["labelled_views"] == ["weak", "flip"]
+    for path in (tmp_path / "results" / "runs").iterdir():
+        command = json.loads(path.read_text())["command"]
+        assert "--weight-decay 0.001" in command
+        assert "--labelled-views weak flip" in command
 
 
 def test_a_table_of_a_users_method_beside_another(tmp_path, capsys):
@@ -92,6 +147,7 @@ def test_a_failing_run_gives_status_1_and_the_table_of_the_others(tmp_path, caps
         (["table1", "--setting", "digit"], "did you mean digits"),
         (["table1", "--methods", "anedel"], "did you mean anedl"),
         (["table1", "--methods", "nowhere.py:Mine"], "no such file"),
+        (["ablation-ano", "--no-adaptive"], "the rows of ablation-ano differ in it"),
     ],
 )
 def test_bad_input_is_told_plainly(words, said, capsys):

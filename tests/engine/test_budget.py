@@ -95,13 +95,14 @@ def test_one_data_set_may_change_the_engine():
     assert make_spec("cifar10-6/50", "iomatch").train.weight_decay == 5e-4
     imagenet = make_spec(IMAGENET, "iomatch").train
     assert (imagenet.weight_decay, imagenet.batch_size) == (3e-4, 32)
+    assert make_spec(CIFAR, "mtc").train.multiplicative_decay == 0.02
     assert make_spec(CIFAR, "prosub").train.weight_decay == 1e-3
     assert make_spec("cifar10-6/50", "prosub").train.weight_decay == 5e-4
 
 
 @pytest.mark.parametrize(
     "given",
-    [{"epochs": 50}, {"epoch_steps": 512}, {"pretrain_epochs": 1}, {"pretrain_share": 0.5},
+    [{"epochs": 49}, {"epoch_steps": 512}, {"pretrain_epochs": 1}, {"pretrain_share": 0.5},
      {"horizon": 9}, {"warmup_steps": 9}],
     ids=str,
 )  # fmt: skip
@@ -118,10 +119,21 @@ def test_other_options_and_repeated_lengths_do_not():
 
 def test_the_name_of_a_budget_is_not_in_the_digest_but_its_lengths_are():
     fast, same = make_spec(CIFAR, budget="fast"), make_spec(CIFAR, train={"epochs": 50})
-    assert (fast.budget, same.budget) == ("fast", "custom")
     assert fast.digest == same.digest
     assert fast.digest != make_spec(CIFAR).digest
     assert fast.to_json()["budget"] == "fast"
+
+
+@pytest.mark.parametrize("setting", ["digits", CIFAR, IMAGENET])
+@pytest.mark.parametrize("method", METHODS)
+def test_equal_runs_have_equal_names_however_their_length_was_asked_for(method, setting):
+    full, fast = (make_spec(setting, method, budget=budget) for budget in ("full", "fast"))
+    shortened = make_spec(setting, method, train={"epochs": fast.train.epochs})
+    lengthened = make_spec(setting, method, train={"epochs": full.train.epochs}, budget="fast")
+    for asked, named in ((shortened, fast), (lengthened, full)):
+        assert asked.digest == named.digest
+        assert asked.budget == named.budget
+    assert [full.budget, fast.budget] == ["full", "fast"]
 
 
 def test_an_unknown_budget_and_two_words_for_one_length_are_refused():
@@ -193,3 +205,54 @@ def test_a_changed_file_is_warned_of_and_not_trained_on(users_method, tmp_path):
     assert spec.digest != make_spec("digits", "mine.py:Mine").digest
     with pytest.raises(ConfigError, match="restore the file"):
         read_spec_to_train(tmp_path / "config.json")
+
+
+STATED = (
+    USERS_FILE
+    + """
+    engine = {"schedule": "constant", "weight_decay": 0.0, "pretrain_share": 0.5, "horizon": 1200}
+"""
+)
+
+
+def test_a_method_from_a_file_states_its_own_options_of_the_engine(users_method):
+    plain = make_spec("digits", "mine.py:Mine").train
+    assert (plain.schedule, plain.weight_decay, plain.pretrain_epochs) == ("cosine", 1e-4, 3)
+    users_method.write_text(STATED)
+    spec = make_spec("digits", "mine.py:Mine")
+    assert (spec.train.schedule, spec.train.weight_decay) == ("constant", 0.0)
+    assert (spec.train.pretrain_epochs, spec.train.horizon, spec.budget) == (6, 1200, "full")
+    fast = make_spec("digits", "mine.py:Mine", budget="fast").train
+    assert (fast.pretrain_epochs, fast.horizon) == (3, 600), "in proportion, as in the catalogue"
+    given = make_spec("digits", "mine.py:Mine", train={"weight_decay": 0.1}).train
+    assert given.weight_decay == 0.1, "the command line has the last word"
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ('{"wieght_decay": 0.0}', "did you mean weight_decay"),
+        ('{"schedule": "linear"}', "schedule: 'linear' is not one of"),
+        ("7", "engine must map names"),
+    ],
+)
+def test_what_a_file_states_wrongly_is_told_with_its_name(users_method, engine, said):
+    users_method.write_text(USERS_FILE + f"\n    engine = {engine}\n")
+    with pytest.raises(ConfigError, match=said) as told:
+        make_spec("digits", "mine.py:Mine")
+    assert "mine.py" in str(told.value)
+
+
+# Digests of recorded runs: an option that is added later must leave them alone.
+RECORDED = {
+    "anedl": "873a1e20",
+    "mtc": "40c637d8",
+    "prosub": "928d229e",
+    "ssb": "2b0cf5bf",
+    "t2t": "aebcad71",
+}
+
+
+@pytest.mark.parametrize("method", RECORDED)
+def test_recorded_runs_keep_their_digest(method):
+    assert make_spec("digits", method, seed=2).digest.startswith(RECORDED[method])

@@ -88,12 +88,16 @@ def test_the_audit_counts_true_inliers(problem):
     truth = problem.pool_truth()
     inliers, outliers = np.flatnonzero(truth >= 0), np.flatnonzero(truth < 0)
     chosen = torch.from_numpy(np.concatenate([inliers[:6], outliers[:2]]))
-    assert selection_audit(chosen, problem) == {
-        "count": 8.0, "purity": 0.75, "recall": 6 / len(inliers),
+    # An outlier has no class to be right about; of the six inliers four are called rightly.
+    predicted = torch.from_numpy(np.where(truth < 0, 0, truth))
+    predicted[inliers[:2]] += 1
+    assert selection_audit(chosen, predicted, problem) == {
+        "count": 8.0, "purity": 0.75, "precision": 0.5, "recall": 6 / len(inliers),
     }  # fmt: skip
-    everything = selection_audit(None, problem)
+    everything = selection_audit(None, predicted, problem)
     assert everything["count"] == len(truth)
     assert everything["recall"] == 1.0
     assert everything["purity"] == len(inliers) / len(truth)
-    nothing = selection_audit(torch.zeros(0, dtype=torch.int64), problem)
-    assert nothing == {"count": 0.0, "purity": 0.0, "recall": 0.0}
+    assert everything["precision"] == (len(inliers) - 2) / len(truth)
+    nothing = selection_audit(torch.zeros(0, dtype=torch.int64), predicted, problem)
+    assert nothing == {"count": 0.0, "purity": 0.0, "precision": 0.0, "recall": 0.0}

@@ -136,3 +136,15 @@ def test_what_is_not_trained_is_not_decayed_either(name):
     assert (values[[1, 3]] == 1).all()
     assert (values[[0, 2]] < 1).all()
     assert (optimiser.state["momentum"][[1, 3]] == 0).all()
+
+
+def test_multiplicative_decay_shrinks_every_parameter():
+    """MTC's 1 − 0.02·lr, the ones without weight decay included."""
+    config = TrainConfig(optimiser="adam", weight_decay=0.0, multiplicative_decay=0.02)
+    values = start()
+    optimiser = Optimiser(config, values, DECAYED)
+    optimiser.shrink(torch.tensor(0.002), NO)
+    assert torch.equal(values, start())
+    for _ in range(10):
+        optimiser.shrink(torch.tensor(0.002), YES)
+    torch.testing.assert_close(values, start() * (1 - 4e-5) ** 10, rtol=1e-6, atol=0)

@@ -58,6 +58,34 @@ def test_constant():
     np.testing.assert_allclose(rates(config(schedule="constant", learning_rate=0.2)), 0.2)
 
 
+@pytest.mark.parametrize(("name", "arc"), [("cosine-7/16", 7 / 16), ("cosine-5/16", 5 / 16)])
+def test_held_through_pre_training_it_falls_over_the_rest(name, arc):
+    """One epoch of 256 steps is held; the other three are the fall."""
+    held = config(schedule=name, hold_pretraining=True, pretrain_epochs=1)
+    steps = np.array([0, 100, 256, 300, 640, 1023, 1024])
+    share = np.maximum(0, steps - 256) / (1024 - 256)
+    np.testing.assert_allclose(rates(held, steps), 0.03 * np.cos(arc * np.pi * share), rtol=1e-5)
+    assert rates(held, [0, 255, 256]) == pytest.approx([0.03] * 3)
+
+
+def test_a_run_that_only_pre_trains_is_held_to_its_end():
+    held = config(schedule="cosine", hold_pretraining=True, pretrain_epochs=4)
+    assert rates(held, [0, 1023]) == pytest.approx([0.03, 0.03])
+
+
+@pytest.mark.parametrize(
+    ("setting", "phi"),
+    [("cifar10-6/50", 7 / 8), ("cifar100-55/50", 5 / 8), ("miniimagenet-50/50", 5 / 8)],
+)
+def test_prosub_falls_as_published(setting, phi):
+    """lr·cos(φπ/2·(t−P)/(T−P)) after P steps of pre-training, a tenth of the run."""
+    train = make_spec(setting, "prosub").train
+    before, steps = 20 * 1024, train.steps
+    at = np.array([0, before, before + 50_000, steps])
+    share = np.maximum(0, at - before) / (steps - before)
+    np.testing.assert_allclose(rates(train, at), 0.03 * np.cos(phi * np.pi / 2 * share), rtol=1e-5)
+
+
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "cosine-7/16"])
 def test_warm_up_rises_in_a_line_and_then_leaves_the_schedule_alone(schedule):
     steps = [0, 1, 4, 9, 10, 500]

@@ -37,7 +37,7 @@ def add_term(stepper, name, value_at):
 def start(stepper, stage=Stage.PRETRAIN, epoch=0, row=0):
     selected = None
     if stage is Stage.SELF_TRAIN:
-        selected = select(stepper, epoch * stepper.config.epoch_steps)
+        selected, _ = select(stepper, epoch * stepper.config.epoch_steps)
     stepper.begin_epoch(stage, epoch, row, selected)
 
 
@@ -104,6 +104,22 @@ def test_steps_are_those_of_a_plain_loop(tiny_spec, tiny_stepper, engine):
         if buffer.is_floating_point():
             torch.testing.assert_close(buffer, buffers[name], **tolerance, msg=name)
     assert (stepper.step.item(), stepper.row.item()) == (6, 3)
+
+
+def test_multiplicative_decay_comes_after_each_step_of_self_training_alone(tiny_spec, tiny_stepper):
+    """Two steppers of one start, one with the decay: alike in pre-training, then a factor apart."""
+    engine = {"learning_rate": 0.01, "schedule": "constant"}
+    plain = tiny_stepper(tiny_spec(**engine))
+    shrunk = tiny_stepper(tiny_spec(**engine, multiplicative_decay=5.0))
+    for stepper in (plain, shrunk):
+        start(stepper)
+        stepper.take_many(3)
+    assert torch.equal(plain.flat.values, shrunk.flat.values)
+    for stepper in (plain, shrunk):
+        start(stepper, Stage.SELF_TRAIN, 1)
+        torch.manual_seed(0)
+        stepper.take_many(1)
+    torch.testing.assert_close(shrunk.flat.values, plain.flat.values * (1 - 5.0 * 0.01))
 
 
 @EACH_METHOD

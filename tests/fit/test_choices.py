@@ -13,12 +13,14 @@ from anedl.fit.choices import (
     choose_augmentation,
     choose_backbone,
     choose_batch_size,
+    choose_folds,
     choose_length,
     choose_selection_share,
     choose_side,
     choose_top_m,
+    fewest_to_certify,
 )
-from anedl.fit.gather import calibration_share
+from anedl.fit.roles import calibration_share
 from anedl.fit.wishes import Wishes
 from anedl.intake.facts import ImageSizes
 
@@ -120,8 +122,33 @@ def test_calibration_takes_what_its_level_needs_within_bounds():
     [({"minutes": 0}, "--minutes"), ({"minutes": float("nan")}, "--minutes"),
      ({"level": 0}, "--target-inlier-loss"), ({"level": 1}, "--target-inlier-loss"),
      ({"target_precision": 1}, "--target-precision"), ({"selection_share": 0}, "--selection"),
+     ({"folds": 1}, "--folds"),
+     ({"folds": 2, "benjamini_hochberg": True}, "--false-alarms"),
+     ({"method": "supervised"}, "--method"),
      ({"epochs": 0}, "--epochs"), ({"batch_size": 0}, "--batch-size"), ({"seed": -1}, "--seed")],
 )  # fmt: skip
 def test_wishes_that_cannot_be_are_refused_before_anything_is_read(wish, message):
     with pytest.raises(ConfigError, match=message):
         Wishes(**wish)
+
+
+@pytest.mark.parametrize(
+    ("labelled", "held_out", "level", "expected"),
+    [(400, 50, 0.05, 0), (95, 19, 0.05, 0), (94, 18, 0.05, 3), (60, 12, 0.05, 2),
+     (38, 7, 0.05, 2), (37, 7, 0.05, 0), (44, 8, 0.1, 3), (900, 90, 0.01, 5)],
+)  # fmt: skip
+def test_folds_come_where_images_cannot_be_held_out(labelled, held_out, level, expected):
+    choice = choose_folds(labelled, held_out, level)
+    assert choice.value == expected
+    if expected:
+        # By the p-value of an image below all labelled ones: K/(n + K), from its definition.
+        assert expected / (labelled + expected) <= level
+        assert "twice that" in choice.reason
+    assert choose_folds(labelled, held_out, level, 0).value == 0
+    assert choose_folds(labelled, held_out, level, 4).value == 4
+
+
+@pytest.mark.parametrize(("level", "images"), [(0.05, 19), (0.1, 9), (0.01, 99), (0.3, 3)])
+def test_as_many_images_as_a_level_needs(level, images):
+    assert fewest_to_certify(level) == images
+    assert 1 / (images + 1) <= level < 1 / images

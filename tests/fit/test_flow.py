@@ -67,7 +67,7 @@ def test_the_summary_is_complete_and_what_was_said_agrees(finished):
         "labelled": 15, "validation": 6, "fresh": 8, "decoys": 7, "pile": 40, "skipped": 0,
     }  # fmt: skip
     assert set(summary["choices"]) == {
-        "image size", "augmentation", "backbone", "batch size", "M", "O",
+        "image size", "augmentation", "backbone", "batch size", "M", "O", "folds",
     }  # fmt: skip
     assert sum(summary["triage"].values()) == 40
     assert summary["training"]["anedl"]["steps"] == summary["training"]["supervised"]["steps"] == 12

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from anedl.errors import DataError
-from anedl.fit.gather import _deal, gather
+from anedl.fit.gather import gather
+from anedl.fit.roles import halves
 
 CPU = torch.device("cpu")
 
@@ -83,7 +84,7 @@ def test_roles_depend_on_the_seed_alone(folders, tmp_path):
 
 def test_neither_half_of_the_calibration_stays_empty():
     """Three copies of one image first: they stay together, and the other half gets the rest."""
-    fresh, decoys = _deal(np.arange(4), np.zeros(4, int), np.array([0, 0, 0, -1]), seed=0)
+    fresh, decoys = halves(np.arange(4), np.zeros(4, int), np.array([0, 0, 0, -1]), seed=0)
     assert sorted([fresh.tolist(), decoys.tolist()]) == [[0, 1, 2], [3]]
 
 

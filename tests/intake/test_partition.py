@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anedl.errors import ConfigError, DataError
-from anedl.intake.partition import partition
+from anedl.intake.partition import deal_folds, partition
 
 NAMES = ("ant", "bee", "cat")
 shares = st.sampled_from([0.0, 0.1, 0.25, 0.4])
@@ -113,3 +113,46 @@ def test_refusal_counts_near_duplicates_once():
 def test_shares_must_leave_something(wrong):
     with pytest.raises(ConfigError, match="leave some images to train on"):
         partition(np.zeros(20, np.int64), np.full(20, -1), *wrong, 0, 1)
+
+
+@given(problems(), st.integers(0, 3), st.data())
+def test_images_that_only_train_do_so_with_all_that_is_like_them(problem, seed, data):
+    labels, groups = problem
+    count = len(labels)
+    marked = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    try:
+        roles = partition(labels, groups, 0.2, 0.3, seed, 3, NAMES, marked)
+    except DataError:
+        return
+    alike = marked | (np.isin(groups, groups[marked]) & (groups >= 0))
+    assert set(np.flatnonzero(alike).tolist()) <= set(roles.labelled.tolist())
+    parts = (roles.labelled, roles.validation, roles.calibration)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(count))
+
+
+def test_shares_are_of_the_images_that_may_judge():
+    """A class that people made gives nothing; the others give what they gave without it."""
+    labels = np.repeat([0, 1, 2], [20, 20, 9])
+    alone = np.full(49, -1)
+    roles = partition(labels, alone, 0.2, 0.3, 0, 5, NAMES, labels == 2)
+    plain = partition(labels[:40], alone[:40], 0.2, 0.3, 0, 5, NAMES[:2])
+    assert roles.validation.tolist() == plain.validation.tolist()
+    assert roles.calibration.tolist() == plain.calibration.tolist()
+
+
+@given(problems(), st.integers(2, 5), st.integers(0, 3))
+def test_folds_are_even_and_keep_copies_together(problem, folds, seed):
+    labels, groups = problem
+    marked = np.arange(len(labels)) % 7 == 0
+    fold = deal_folds(labels, groups, folds, seed, marked)
+    assert set(fold.tolist()) <= set(range(-1, folds))
+    assert (fold[marked] == -1).all()
+    for group in set(groups.tolist()) - {-1}:
+        assert len(set(fold[groups == group].tolist())) == 1
+        if len(set(labels[groups == group])) > 1:
+            assert (fold[groups == group] == -1).all()
+    assert (fold[~marked & (groups < 0)] >= 0).all()
+    largest = max([1, *(int((groups == g).sum()) for g in set(groups.tolist()) - {-1})])
+    for label in range(3):
+        sizes = np.bincount(fold[(labels == label) & (fold >= 0)], minlength=folds)
+        assert sizes.max() - sizes.min() <= largest

@@ -1,6 +1,8 @@
 """From a run folder into the ledger and back."""
 
+import hashlib
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -160,6 +162,74 @@ def test_a_method_from_a_file_is_kept_without_its_folder(fake_run, tmp_path):
     (run,) = read_ledger(tmp_path)
     assert run.method == "mine.py:Mine"
     assert str(tmp_path) not in path.read_text()
+
+
+USERS_FILE = """
+from dataclasses import dataclass
+from anedl.methods.supervised import Supervised, SupervisedConfig
+from anedl.options import option
+
+@dataclass(frozen=True)
+class MineConfig(SupervisedConfig):
+    strength: float = option(1.0, "how much")
+
+class Mine(Supervised):
+    config_type = MineConfig
+"""
+
+
+def test_what_becomes_of_a_methods_file_does_not_change_a_run_that_was(tmp_path):
+    source = tmp_path / "mine.py"
+    source.write_text(USERS_FILE)
+    spec = make_spec("digits", f"{source}:Mine", train=TINY, options={"strength": 2.0})
+    train(spec, tmp_path / "run", Surroundings(device="cpu", quiet=True))
+    differing = {"epochs": 2, "epoch_steps": 3, "batch_size": 8, "strength": 2.0}
+    record_run(tmp_path / "run", tmp_path / "before")
+    (before,) = read_ledger(tmp_path / "before")
+    assert before.options == differing
+    assert before.method_sha256 == hashlib.sha256(USERS_FILE.encode()).hexdigest()
+    # Now 2.0 is the default: asked today, the run would differ in nothing.
+    source.write_text(USERS_FILE.replace("1.0", "2.0"))
+    record_run(tmp_path / "run", tmp_path / "after")
+    source.unlink()
+    record_run(tmp_path / "run", tmp_path / "without")
+    assert read_ledger(tmp_path / "after") == [before] == read_ledger(tmp_path / "without")
+
+
+def test_a_run_that_does_not_say_is_not_judged_by_another_file(fake_run, tmp_path):
+    """Run folders from before the differences were kept."""
+    source = tmp_path / "mine.py"
+    source.write_text(USERS_FILE)
+    folder = fake_run(make_spec("digits", f"{source}:Mine", options={"strength": 2.0}))
+    record_run(folder, tmp_path)
+    (run,) = read_ledger(tmp_path)
+    assert run.options == {"strength": 2.0}
+    source.write_text(USERS_FILE.replace("1.0", "2.0"))
+    with pytest.raises(AnedlError, match="restore the file"):
+        record_run(folder, tmp_path)
+
+
+def test_entries_from_before_the_hash_was_kept_are_read(fake_run, tmp_path):
+    path = record_run(fake_run(make_spec("digits")), tmp_path)
+    assert "method_sha256" not in json.loads(path.read_text()), "of the package: none to keep"
+    (run,) = read_ledger(tmp_path)
+    assert run.method_sha256 is None
+
+
+def test_an_option_that_a_record_leaves_out_can_be_the_difference():
+    """MTC's decay is on by default, and a record leaves out what is off."""
+    off = make_spec("cifar100-55/50", "mtc", train={"multiplicative_decay": 0.0})
+    assert "multiplicative_decay" not in off.to_json()["train"]
+    assert differing_options(as_written(off)) == {"multiplicative_decay": 0.0}
+    assert differing_options(as_written(make_spec("cifar100-55/50", "mtc"))) == {}
+
+
+def test_the_committed_ledger_is_read_and_is_of_todays_methods():
+    runs = read_ledger(Path(__file__).parents[2] / "results")
+    assert len(runs) > 60
+    for run in runs:
+        if run.setting == "digits" and run.budget == "full":
+            assert make_spec("digits", run.method, run.seed).digest == run.config_hash
 
 
 def test_what_is_said_of_unseen_outliers_passes_through(fake_run, tmp_path):

@@ -126,3 +126,19 @@ def test_what_cannot_be_compared_or_read_off_says_so(a_run, a_published):
     text = render(build_ledger([a_run()], [picture, averaged]), "terminal", RESULTS)
     assert "85.9 ± 0.07 (not comparable)" in text
     assert "not available" in text
+
+
+def test_a_long_name_is_told_whole_in_a_terminal(a_run):
+    """What tells two ablations apart may stand at the end of their names."""
+    options = {f"option_{letter}": "a-rather-long-value" for letter in "abcd"}
+    text = render(build_ledger([a_run(0, options=options)], []), "terminal", Path("results"))
+    lines = text.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("  anedl ("))
+    assert "30.0" in lines[first]
+    name = lines[first].split("  ")[1]
+    for line in lines[first + 1 :]:
+        if not line.startswith("    "):
+            break
+        name += " " + line.strip()
+    assert name == f"anedl ({', '.join(f'{key}={value}' for key, value in options.items())})"
+    assert max(map(len, lines)) < 200

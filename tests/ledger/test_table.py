@@ -75,10 +75,23 @@ def test_a_changed_default_is_another_recipe(a_run):
 def test_draws_by_another_rule_stand_apart(a_run):
     """CIFAR draws anew for each seed, ImageNet-30 keeps one draw for all."""
     own = [a_run(seed) for seed in (0, 1, 2)]
-    same_fold = [a_run(seed, fold=0) for seed in (1, 2)]
+    same_fold = [a_run(seed, fold=3) for seed in (1, 2)]
     assert [group.seeds for group in groups_of(own + same_fold)] == [[0, 1, 2], [1, 2]]
     one_draw = [a_run(seed, setting="imagenet30-20/130", fold=0) for seed in (0, 1, 2)]
     assert [group.seeds for group in groups_of(one_draw)] == [[0, 1, 2]]
+
+
+def test_a_study_on_one_fold_keeps_the_seed_whose_own_fold_that_is(a_run):
+    """Seeds 0, 1 and 2 on fold 0: that seed 0 would have drawn it anyway does not put it out."""
+    study = [a_run(seed, error=30.0 + seed, fold=0) for seed in (0, 1, 2)]
+    other = a_run(0, error=99.0, fold=0, options={"negative": False})
+    groups = groups_of([*study, other])
+    assert [(group.label, group.seeds) for group in groups] == [
+        ("anedl", [0]),
+        ("anedl (all on fold 0)", [0, 1, 2]),
+        ("anedl (negative=False)", [0]),
+    ]
+    assert groups[1].error("last").mean == pytest.approx(31.0)
 
 
 def test_only_full_and_fast_test_runs_stand_beside_published_numbers(a_run, a_published):

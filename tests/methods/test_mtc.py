@@ -203,8 +203,9 @@ def test_the_pools_weight_rises_over_a_share_of_self_training(fraction, weight):
     """Pre-training took a fifth of the run; half of the other four fifths is the ramp."""
     method = make_method(ramp_share=0.5)
     method.loss(make_batch(Stage.PRETRAIN), at(Stage.PRETRAIN, 0, 0.2))
-    assert method._ramp(at(Stage.SELF_TRAIN, 5, fraction)).item() == pytest.approx(weight, abs=1e-6)
-    assert make_method(ramp_share=0.0)._ramp(at(Stage.SELF_TRAIN)).item() == 1
+    risen = at(Stage.SELF_TRAIN, 5, fraction).rise(method.config.ramp_share, method.pretrained)
+    assert risen.item() == pytest.approx(weight, abs=1e-6)
+    assert at(Stage.SELF_TRAIN).rise(0.0, method.pretrained).item() == 1
 
 
 # Gradients

@@ -236,9 +236,11 @@ def test_without_a_sure_image_uda_is_zero():
 def test_the_pools_terms_rise_over_a_fifth_of_self_training(fraction, weight):
     method = make_method()
     method.loss(make_batch(Stage.PRETRAIN), at(Stage.PRETRAIN, fraction=0.2))
-    ramp = method._ramp(at(Stage.SELF_TRAIN, fraction=fraction))
-    assert ramp.item() == pytest.approx(weight, abs=1e-6)
-    assert make_method(ramp_share=0.0)._ramp(at(Stage.SELF_TRAIN, fraction=0.0)).item() == 1
+    now = at(Stage.SELF_TRAIN, fraction=fraction)
+    assert now.rise(method.config.ramp_share, method.pretrained).item() == pytest.approx(
+        weight, abs=1e-6
+    )
+    assert now.rise(0.0, method.pretrained).item() == 1
 
 
 def test_what_each_term_trains():

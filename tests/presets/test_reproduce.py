@@ -1,23 +1,27 @@
 """Experiments on the digits, whole, at a few steps a run."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from anedl.engine.spec import read_spec
+from anedl.engine.spec import make_spec, read_spec
 from anedl.engine.train import Surroundings, train
-from anedl.errors import AnedlError, ConfigError
+from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.evaluation.metrics import auroc
 from anedl.ledger.entry import read_ledger
+from anedl.ledger.published import published_file, read_published
 from anedl.methods.catalogue import METHODS
+from anedl.presets.cells import COLUMNS
 from anedl.presets.drawings import save_figure
 from anedl.presets.experiment import Experiment, Row
 from anedl.presets.jobs import Job, Place, train_jobs
 from anedl.presets.paper import EXPERIMENTS
 from anedl.presets.reproduce import Terms, plan, run_experiment, spec_of, to_train
 from anedl.presets.tables import auroc_over_m, markdown
+from anedl.presets.times import expected_time
 from anedl.report.run_folder import read_run
 
 TINY = {"epochs": 2, "epoch_steps": 3, "batch_size": 6, "test_while_training": False}
@@ -48,7 +52,9 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("experiments")
 
 
-@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if not name.startswith("table")])
+@pytest.mark.parametrize(
+    "name", [n for n in EXPERIMENTS if not n.startswith("table") and n not in COLUMNS]
+)
 def test_every_experiment_runs_on_the_digits(name, folder):
     outcome = run_experiment(on_digits(name), terms(folder), CPU)
     assert not outcome.failures
@@ -56,7 +62,9 @@ def test_every_experiment_runs_on_the_digits(name, folder):
     if outcome.experiment.drawing == "bars":
         for row in outcome.experiment.rows:
             assert f"| {row.label} | 1 | " in text
-    picture = save_figure(outcome)
+        assert "published" not in text, "of the digits nothing is"
+    assert "of the one seed 1;" in text
+    picture = save_figure(outcome).path
     assert picture.parent == folder / "results" / "figures"
     pixels = np.asarray(Image.open(picture).convert("L"))
     assert min(pixels.shape) > 150
@@ -147,7 +155,14 @@ def test_the_folder_of_another_run_is_left_alone(tmp_path):
     assert one.state == "missing"
     assert one.folder.name == f"supervised-seed1-{one.spec.digest[:8]}"
     run_experiment(experiment, longer, CPU)
-    assert read_spec(one.folder.parent / "supervised-seed1" / "config.json").train.epoch_steps == 3
+    (shorter,) = plan(experiment, terms(tmp_path))
+    assert read_spec(shorter.folder / "config.json").train.epoch_steps == 3
+    (plain,) = plan(experiment, terms(tmp_path, train={}))
+    assert plain.folder.name == "supervised-seed1", "left free by runs with options of the engine"
+    plain.folder.mkdir()
+    (plain.folder / "config.json").write_text("{}")
+    (plain,) = plan(experiment, terms(tmp_path, train={}))
+    assert plain.folder.name == f"supervised-seed1-{plain.spec.digest[:8]}"
 
 
 def test_a_run_that_fails_loses_no_other(tmp_path):
@@ -178,7 +193,7 @@ def test_auroc_over_m_is_that_of_sums_of_the_largest(folder):
     assert curve[2] == pytest.approx(100 * results["last"]["test"]["by_score"]["score"]["auroc"])
 
 
-def test_published_numbers_stand_beside_runs_of_their_like_only(folder, tmp_path):
+def test_published_numbers_stand_beside_runs_of_their_like_only(folder, monkeypatch):
     row = Row("digits", "anedl", "anedl")
     agreed = terms(folder)
     experiment = Experiment("x", "X", (row,), ("auroc", "error"), "made-up")
@@ -186,12 +201,15 @@ def test_published_numbers_stand_beside_runs_of_their_like_only(folder, tmp_path
     record = {"setting": "digits", "method": "anedl", **figures, "what": "made-up",
               "variant": None, "options": {}, "score": "score", "comparable": ["error"],
               "source": "nowhere", "note": ""}  # fmt: skip
+    agreed.results.mkdir(exist_ok=True)
     (agreed.results / "published.json").write_text(json.dumps([record]))
     outcome = run_experiment(experiment, agreed, CPU)
     (agreed.results / "published.json").unlink()
     assert outcome.published_of(row) is None, "runs of a length of their own"
     assert "26.7" not in markdown(outcome)
     object.__setattr__(outcome.runs_of(row)[0], "budget", "full")
+    assert outcome.published_of(row) is None, "trained with options of their own"
+    monkeypatch.setattr(Terms, "comparable", True)
     assert outcome.published_of(row).error == 26.7
     text = markdown(outcome)
     assert "26.7 ± 0.2" in text
@@ -207,6 +225,9 @@ def test_commands_repeat_their_run():
             row.spec(1, "fast")
     row = EXPERIMENTS["ablation-ano"]().rows[0]
     assert row.command(3, "full", True).split()[-3:] == ["--dev", "--no-negative", "--no-adaptive"]
+    assert row.command(3, "full", train={"epochs": 2}, more=["--out", "a b"]).endswith(
+        "--seed 3 --epochs 2 --no-negative --no-adaptive --out 'a b'"
+    )
     views = Row("digits", "anedl", "x", {"labelled_views": ("weak", "strong"), "top_m": 2})
     assert views.command(0, "full").endswith("--seed 0 --labelled-views weak strong --top-m 2")
 
@@ -214,8 +235,31 @@ def test_commands_repeat_their_run():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_is_documented(name):
     words = EXPERIMENTS[name].__doc__
-    for part in (f"`anedl reproduce {name}`", "Published", "Cost:"):
+    for part in (f"`anedl reproduce {name}`", "Published", "Expected time:"):
         assert part in words
+
+
+@pytest.mark.parametrize("setting", COLUMNS)
+def test_every_cell_states_the_published_scores(setting, folder):
+    """The docstrings are written by hand and the numbers of the file are too: they must agree."""
+    words = " ".join(COLUMNS[setting].__doc__.split())
+    names = {"fixmatch": "FixMatch", "mtc": "MTC", "t2t": "T2T", "openmatch": "OpenMatch"}
+    numbers = read_published(published_file(folder))
+    found = [row.published(numbers, "tables-1-2") for row in COLUMNS[setting]().rows]
+    cells = {cell.method: cell for cell in found if cell and cell.what == "tables-1-2"}
+    assert cells.keys() == {*names, "anedl"}
+    for cell in cells.values():
+        name = names.get(cell.method, "ANEDL")
+        scores = f"{cell.auroc}±{cell.auroc_std} / {cell.error}±{cell.error_std}"
+        assert f"{name} {scores}" in words
+
+
+def test_the_figure_of_a_column_has_a_file_name(folder):
+    column = COLUMNS["cifar100-55/50"]().with_settings(["digits"]).with_methods(["supervised"])
+    outcome = run_experiment(column, terms(folder), CPU)
+    path = save_figure(outcome).path
+    assert path.parent == folder / "results" / "figures"
+    assert path.name.startswith("cifar100-55-50")
 
 
 def test_a_setting_or_method_that_is_not_is_told():
@@ -223,6 +267,142 @@ def test_a_setting_or_method_that_is_not_is_told():
         EXPERIMENTS["table1"]().with_settings(["digit"])
     with pytest.raises(ConfigError, match="did you mean anedl"):
         EXPERIMENTS["table1"]().with_methods(["anedel"])
+
+
+def test_settings_and_methods_named_twice_count_once():
+    experiment = EXPERIMENTS["table1"]()
+    assert experiment.with_settings(["digits", "digits"]) == experiment.with_settings(["digits"])
+    alias = experiment.with_settings(["imagenet30-20/10%", "imagenet30-20/130"])
+    assert alias.settings == ("imagenet30-20/130",)
+    assert len(alias.rows) == len(METHODS)
+    twice = on_digits("table1").with_methods(["anedl", "supervised", "anedl"])
+    assert [row.method for row in twice.rows] == ["anedl", "supervised"]
+
+
+def test_an_ablation_is_made_of_a_variant_too(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("from anedl.methods.anedl import Anedl\n\nclass Mine(Anedl):\n    pass\n")
+    plain = on_digits("ablation-ano")
+    for method in ("anedl-released", f"{file}:Mine"):
+        name = method.rpartition(":")[2]
+        varied = plain.with_methods([method])
+        assert [row.options for row in varied.rows] == [row.options for row in plain.rows]
+        assert {row.method for row in varied.rows} == {method}
+        assert [row.label for row in varied.rows] == [f"{name}: {row.label}" for row in plain.rows]
+        digests = {row.spec(1, "full").digest for row in varied.rows}
+        assert len(digests) == 3
+    both = plain.with_methods(["anedl", "anedl-released"])
+    assert [row.method for row in both.rows] == ["anedl"] * 3 + ["anedl-released"] * 3
+    beside = on_digits("ablation-debias").with_methods(["anedl-released", "fixmatch"])
+    assert [row.label for row in beside.rows] == [
+        "anedl-released: without DebiasPL",
+        "anedl-released: with DebiasPL (whole method)",
+        "fixmatch",
+    ]
+    judged = on_digits("ablation-metric").with_methods(["anedl-released"])
+    assert [row.score for row in judged.rows] == [
+        row.score for row in EXPERIMENTS["ablation-metric"]().rows
+    ]
+
+
+def test_more_options_count_for_every_row_that_has_them(folder):
+    experiment = on_digits("ablation-debias").with_options({"kl_weight": 0.5})
+    assert [dict(row.options) for row in experiment.rows] == [
+        {},  # OpenMatch has no such weight
+        {"debias": False, "kl_weight": 0.5},
+        {"kl_weight": 0.5},
+    ]
+    with pytest.raises(ConfigError, match="did you mean kl_weight"):
+        experiment.with_options({"kl_wieght": 1.0})
+    with pytest.raises(ConfigError, match="differ in it"):
+        experiment.with_options({"debias": True})
+    fewer = experiment.with_methods(["openmatch"])
+    assert "kl_weight = 0.5" in markdown(run_experiment(fewer, terms(folder), CPU))
+
+
+def test_no_published_number_stands_beside_another_recipe(folder):
+    row = EXPERIMENTS["ablation-ano"]().rows[2]
+    agreed = terms(folder, train={"weight_decay": 0.5})
+    assert not agreed.comparable
+    assert terms(folder, train={"precision": "fp32"}).comparable
+    assert not Terms((1,), development=True).comparable
+    assert row.published(read_published(published_file(folder)), "ablation-ano").auroc == 90.3
+
+
+def test_a_figure_of_more_runs_is_kept(tmp_path):
+    experiment = on_digits("table2").with_methods(["supervised", "fixmatch"])
+    outcome = run_experiment(experiment, terms(tmp_path, seeds=(1, 2)), CPU)
+    whole = save_figure(outcome)
+    assert (whole.runs, whole.kept, whole.path.name) == (4, None, "table2-digits.png")
+    assert str(whole) == f"{whole.path} (of 4 runs)"
+    content = whole.path.read_bytes()
+    with Image.open(whole.path) as image:
+        assert image.info["anedl-runs"] == "4"
+
+    part = run_experiment(experiment.with_methods(["fixmatch"]), terms(tmp_path, (2,)), CPU)
+    beside = save_figure(part)
+    assert beside.path == whole.path.with_name("table2-digits-1-runs-seeds-2.png")
+    assert (beside.kept, beside.kept_runs) == (whole.path, 4)
+    assert f"{whole.path}, of 4 runs, is kept" in str(beside)
+    assert whole.path.read_bytes() == content
+
+    assert save_figure(outcome).path == whole.path, "as many take its place"
+    old = whole.path.read_bytes()
+    whole.path.write_bytes(old.replace(b"anedl-runs", b"nothing-at"))
+    unsaid = save_figure(outcome)
+    assert unsaid.kept == whole.path
+    assert "unknown" in str(unsaid)
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_trained(tmp_path):
+    experiment = Experiment("x", "X", (Row("digits", "supervised", "supervised"),), ("error",), "")
+    for name in ("runs", "results"):
+        (tmp_path / "a-file").write_text("")
+        agreed = replace(terms(tmp_path), **{name: tmp_path / "a-file" / name})
+        with pytest.raises(AnedlError, match=f"{name}.*cannot be written"):
+            run_experiment(experiment, agreed, CPU)
+        assert not list(tmp_path.rglob("config.json"))
+
+
+def test_all_data_are_looked_for_before_anything_is_trained(tmp_path):
+    settings = ["digits", "cifar100-55/50", "cifar100-80/50", "imagenet30-20/130"]
+    experiment = EXPERIMENTS["table1"]().with_settings(settings).with_methods(["supervised"])
+    place = Place(device="cpu", processes=0, data_root=tmp_path / "data")
+    with pytest.raises(DataError) as told:
+        run_experiment(experiment, terms(tmp_path), place)
+    said = str(told.value)
+    assert "cifar100-55/50, cifar100-80/50: " in said, "once a data set"
+    assert "`anedl data fetch cifar100`" in said
+    assert "`anedl data fetch imagenet30`" in said
+    assert "digits" not in said
+    assert not list(tmp_path.rglob("config.json"))
+    here = experiment.with_settings(["digits"])
+    assert not run_experiment(here, terms(tmp_path), place).failures
+
+
+def test_seeds_on_one_fold_are_runs_of_their_own(tmp_path):
+    """ImageNet-30 keeps its draw: two seeds share a fold and are two runs all the same."""
+    experiment = EXPERIMENTS["table1"]().with_settings(["imagenet30-20/130"])
+    planned = plan(experiment.with_methods(["anedl"]), terms(tmp_path, seeds=(1, 2)))
+    assert [(one.seed, one.spec.fold) for one in planned] == [(1, 0), (2, 0)]
+    assert len({one.folder for one in planned}) == 2
+
+
+def test_a_time_is_that_of_recorded_runs_or_of_measured_steps(folder):
+    spec = make_spec("cifar100-55/50", budget="full")
+    predicted = expected_time(spec)
+    by_hand = 10 * 1024 * 0.0028 + 190 * 1024 * 0.0047 + 200 * 0.4
+    assert predicted.seconds == pytest.approx(by_hand)
+    assert str(predicted).startswith("about 17 min (predicted")
+    assert "about 4 min" in str(expected_time(make_spec("cifar10-6/50", budget="fast")))
+    assert expected_time(make_spec("miniimagenet-50/50")) is None
+    assert expected_time(make_spec("cifar100-55/50", "openmatch")) is None
+    experiment = Experiment("x", "X", (Row("digits", "supervised", "supervised"),), ("error",), "")
+    outcome = run_experiment(experiment, terms(folder), CPU)
+    (run,) = outcome.done.values()
+    recorded = expected_time(make_spec("digits", "supervised", 7, train=TINY), [run])
+    assert recorded.seconds == run.wall_s
+    assert run.device in str(recorded)
 
 
 DYING = '''

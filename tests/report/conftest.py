@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
+from tests.report.own_run import make_own_run
 
-from anedl import scores
+from anedl import dirichlet, scores
 from anedl.data.digits import load_digits
 from anedl.data.protocol import draw_split
 from anedl.data.settings import get_setting
@@ -78,8 +79,8 @@ def metric_rows(evidential):
 
 @pytest.fixture
 def blank_pictures(monkeypatch):
-    """Leave out the slow last step, from a figure to its pixels."""
-    monkeypatch.setattr(pictures, "to_png", lambda figure: b"\x89PNG" + bytes(20))
+    """Leave out the slow last step, from a figure to its drawing."""
+    monkeypatch.setattr(pictures, "to_svg", lambda figure, name, alt: '<svg class="chart"></svg>')
 
 
 @pytest.fixture
@@ -124,6 +125,7 @@ def make_run(tmp_path):
         (folder / "results.json").write_text(json.dumps(results))
 
         save_file(test, folder / "outputs" / "test-last.safetensors")
+        save_file(validation, folder / "outputs" / "validation-last.safetensors")
         probability = torch.from_numpy(pool["logits"]).softmax(-1).max(-1)
         seen = {
             "score": pool["score"],
@@ -132,8 +134,17 @@ def make_run(tmp_path):
             "truth": pool["targets"],
         }
         if evidential:
+            alpha = torch.from_numpy(pool["alpha"])
             seen["evidence_predicted"] = pool["alpha"].max(axis=1)
+            seen["epistemic"] = dirichlet.mutual_information(alpha).numpy()
+            seen["aleatoric"] = dirichlet.expected_entropy(alpha).numpy()
         save_file(seen, folder / "outputs" / "pool-last.safetensors")
         return folder
 
     return make
+
+
+@pytest.fixture
+def own_run(tmp_path):
+    """A run of `anedl fit` on 120 images, a third of them strangers."""
+    return make_own_run(tmp_path / "own")

@@ -12,6 +12,7 @@ from anedl.report.comparison import (
     read_methods,
     seeds_figure,
 )
+from anedl.report.page import paragraphs
 
 
 @pytest.fixture
@@ -68,9 +69,20 @@ def test_the_page_compares_and_then_shows_one_run(two_methods, tmp_path, blank_p
     for cell in ("7.0 ± 2.0", "12.0 ± 3.5", "92.0 ± 2.0", "base &amp; co"):
         assert cell in source
     assert "One run: ours, seed 0" in source
-    assert len(re.findall(r"<img ", source)) == 1 + 9
+    assert len(re.findall(r'<svg class="chart"', source)) == 1 + 7
     # The one run's headline is that of seed 0.
-    assert "<b>5.0 %</b>" in source
+    assert "<b>5.0\N{NO-BREAK SPACE}%</b>" in source
+
+
+def test_a_text_for_a_terminal_becomes_paragraphs():
+    text = "All of\nit.\n  one   is\n        first\n  two   last\nThe rest.\n\nThe end."
+    assert paragraphs(text) == [
+        ("All of it.", False),
+        ("one is first", True),
+        ("two last", True),
+        ("The rest.", False),
+        ("The end.", False),
+    ]
 
 
 def test_one_seed_has_neither_deviation_nor_interval(make_run, tmp_path):

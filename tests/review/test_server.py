@@ -2,6 +2,7 @@
 
 import io
 import json
+import socket
 import stat
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from anedl.cli import main
-from anedl.review.address import listen
+from anedl.review.address import LOOPBACK, listen
 from anedl.review.decisions import DecisionLog, read_labels
 from anedl.triage.table import read_table
 
@@ -265,3 +266,12 @@ def test_without_the_extra_the_command_says_what_to_install(run_folder, capsys, 
     monkeypatch.delitem(sys.modules, "anedl.review.server", raising=False)
     assert main(["review", str(run_folder)]) == 1
     assert 'pip install "anedl[review]"' in capsys.readouterr().err
+
+
+def test_a_page_that_is_opened_early_waits(run_folder):
+    """The address is printed before the server answers; a browser may be quicker."""
+    bound, address = listen(run_folder)
+    with bound, socket.create_connection((LOOPBACK, address.port), timeout=5):
+        other, elsewhere = listen(run_folder)
+        other.close()
+        assert elsewhere.port != address.port  # its own is taken, and that shows at once

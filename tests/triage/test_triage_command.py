@@ -9,6 +9,7 @@ from PIL import Image
 
 from anedl.cli import main
 from anedl.intake.cache import build_cache
+from anedl.intake.decided import Decided, write_decided
 from anedl.intake.listing import Item, list_pile
 from anedl.triage.table import read_table, write_table
 
@@ -79,3 +80,22 @@ def test_errors_are_told_plainly(run_folder, tmp_path, capsys):
     assert "1 files are not in the pile of this run, the first is 'other.png'" in (
         capsys.readouterr().err
     )
+
+
+def test_judging_again_leaves_what_people_said(run_folder, tmp_path):
+    names = read_table(run_folder).evidence.names
+    write_decided(run_folder, Decided({}, names[:2], files=("decisions.jsonl",)))
+    arguments = ["--as", "fiftyone", "--out", str(tmp_path / "out"), "--bh", "0.0001"]
+    assert main(["triage", str(run_folder), *arguments]) == 0
+    labels = json.loads((tmp_path / "out" / "labels.json").read_text())["labels"]
+    states = [target["attributes"]["state"] for target in labels.values()]
+    assert states.count("unknown") == 2
+
+
+def test_p_values_of_folds_are_not_judged_again(run_folder, tmp_path, capsys):
+    document = json.loads((run_folder / "triage.json").read_text())
+    document["rules"]["folds"] = 2
+    (run_folder / "triage.json").write_text(json.dumps(document))
+    arguments = ["--as", "links", "--out", str(tmp_path / "out"), "--bh", "0.1"]
+    assert main(["triage", str(run_folder), *arguments]) == 1
+    assert "fit with --folds 0" in capsys.readouterr().err

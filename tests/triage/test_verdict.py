@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from anedl.errors import ConfigError, DataError
-from anedl.triage.verdict import Labelled, Rules, gather, judge, percent
+from anedl.triage.verdict import Labelled, Rules, gather, judge, percent, with_answers
 
 
 def evidence_of(probabilities, p_value, groups=None, labelled=None, names=None, classes=None):
@@ -144,3 +144,47 @@ def test_wrong_evidence_is_refused():
         evidence_of([[1, 0]], [0.5], classes=("cat", "cat"))
     with pytest.raises(ConfigError, match="level of a triage"):
         Rules(level=5)
+
+
+def test_what_a_person_said_stands():
+    """Against the probabilities, against the p-value, and against a labelled near-duplicate."""
+    table = [[0.9, 0.08, 0.02], [0.2, 0.7, 0.1], [0.99, 0.01, 0.0], [0.6, 0.4, 0.0]]
+    twins = {0: [Labelled("old.jpg", "fox")]}
+    plain = evidence_of(table, [0.5, 0.001, 0.9, 0.5], groups=[0, -1, -1, -1], labelled=twins)
+    answers = {0: "dog", 1: "dog", 2: None}
+    evidence = with_answers(plain, table, answers)
+    triage = judge(evidence, Rules(), answers)
+    assert triage.state == ("accept", "accept", "unknown", "review")
+    assert triage.reason[:3] == (
+        "a person said dog; looks like cat (90 %)",
+        "a person said dog",
+        "unknown: a person said so",
+    )
+    assert [evidence.class_of(i) for i in range(4)] == ["dog", "dog", "cat", "cat"]
+    assert evidence.probability.tolist() == [0.08, 0.7, 0.99, 0.6]
+    assert evidence.second_probability[0] == 0.9
+    assert evidence.twin[0] is None
+    assert judge(plain, Rules()).state[0] == "review"
+
+
+def test_false_alarms_are_counted_among_the_images_nobody_answered():
+    """Of 20 images 10 are strange; the ordinary ones that were answered must not dilute them."""
+    p_value = np.r_[np.full(10, 0.01), np.linspace(0.3, 1, 90)]
+    evidence = evidence_of(np.tile([0.99, 0.01, 0.0], (100, 1)), p_value)
+    rules = Rules(level=0.05, benjamini_hochberg=True)
+    answers = dict.fromkeys(range(20, 100), "cat")
+    assert judge(evidence, rules).counts()["unknown"] == 0
+    assert judge(evidence, rules, answers).state[:10] == ("unknown",) * 10
+
+
+def test_folds_and_false_alarms_do_not_go_together():
+    with pytest.raises(ConfigError, match="--folds 0"):
+        Rules(benjamini_hochberg=True, folds=3)
+
+
+@pytest.mark.parametrize(("p_value", "state"), [(0.5, "review"), (0.01, "unknown")])
+def test_what_looks_like_an_image_called_unknown_is_not_accepted(p_value, state):
+    twins = {0: [Labelled("odd.jpg", ""), Labelled("old.jpg", "cat")]}
+    found = verdict([0.97, 0.02, 0.01], p_value, groups=[0], labelled=twins)
+    assert found[0] == state
+    assert "near-duplicate of odd.jpg, which a person called unknown" in found[1]

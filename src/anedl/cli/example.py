@@ -43,4 +43,5 @@ def run(arguments: argparse.Namespace) -> int:
     print(describe(verdicts, fitted.folder))
     print(f"\nlook at {fitted.folder / 'report.html'} and {fitted.folder / 'clusters'}, then try")
     print(f"  anedl triage {fitted.folder} --as folders")
+    print(f"  anedl review {fitted.folder}")
     return 0

@@ -3,6 +3,8 @@
     anedl fit labelled/ pile/ -o runs/mine
     anedl fit labelled.csv pile.txt -o runs/mine --minutes 30 --target-inlier-loss 0.02
     anedl fit labelled/ pile/ -o runs/mine --dry-run
+    anedl review runs/mine
+    anedl fit labelled/ pile/ -o runs/next --decisions runs/mine/decisions.jsonl
 
 LABELLED: a folder with one folder a class, or a CSV or Parquet manifest with the columns `path` and
 `label`. PILE: a folder of images, at any depth, a text file with a path a line, or a manifest.
@@ -13,7 +15,11 @@ neither saw, and writes `triage.csv`, contact sheets of what looks new, and a re
 """
 
 import argparse
+import json
 from pathlib import Path
+from typing import Any
+
+from anedl.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
@@ -37,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         help="let --target-inlier-loss bound the share of false `unknown` flags instead "
         "(Benjamini–Hochberg)",
     )  # fmt: skip
+    parser.add_argument(
+        "--decisions", type=Path, action="append", default=[], metavar="FILE",
+        help="what people decided in `anedl review`: images given a class train with it, images "
+        "called unknown stay so; may be given several times, the later file wins",
+    )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="say what is there and stop")
     parser.add_argument("--resume", action="store_true", help="go on where a call was cut off")
     parser.add_argument("--seed", type=int, default=0, help="seed of roles and run (default: 0)")
@@ -52,6 +63,19 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     chosen.add_argument(
         "--selection-share", type=float, metavar="O", help="share of the pile for self-training"
     )
+    chosen.add_argument(
+        "--folds", type=int, metavar="K",
+        help="judge the pile by K models, each by labelled images it has not seen, where too few "
+        "can be held out; 0: never",
+    )  # fmt: skip
+    chosen.add_argument(
+        "--method", default="anedl",
+        help="see `anedl methods`, or path/to/file.py:ClassName (default: anedl)",
+    )  # fmt: skip
+    chosen.add_argument(
+        "--option", dest="options", action="append", default=[], metavar="NAME=VALUE",
+        help="any option of the engine or the method, see `anedl methods NAME`; lists as JSON",
+    )  # fmt: skip
     chosen.add_argument("--epochs", type=int, metavar="N", help="instead of --minutes")
     chosen.add_argument("--epoch-steps", type=int, metavar="N", help="instead of --minutes")
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: auto)")
@@ -59,6 +83,17 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "--workers", type=int, metavar="N", help="processes that read files (default: one a core)"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress display")
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """A name and its value: a number, true, false, null or a list as JSON, anything else a text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ConfigError(f"--option {text}: give NAME=VALUE, such as learning_rate=0.01")
+    try:
+        return name.replace("-", "_"), json.loads(value)
+    except ValueError:
+        return name.replace("-", "_"), value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,7 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
         selection_share=arguments.selection_share, epochs=arguments.epochs,
         epoch_steps=arguments.epoch_steps, target_precision=arguments.target_precision,
         benjamini_hochberg=arguments.false_alarms, device=arguments.device,
-        workers=arguments.workers, resume=arguments.resume, quiet=arguments.quiet,
+        decisions=tuple(arguments.decisions), folds=arguments.folds, method=arguments.method,
+        options=dict(map(_option, arguments.options)), workers=arguments.workers,
+        resume=arguments.resume, quiet=arguments.quiet,
     )  # fmt: skip
     if arguments.dry_run:
         look(arguments.labelled, arguments.pile, arguments.out, wishes, print)
@@ -80,4 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     fitted = fit(arguments.labelled, arguments.pile, arguments.out, wishes, print)
     print(f"run folder: {fitted.folder}")
     print(f"the sorted pile: {fitted.folder / 'triage.csv'}")
+    if doubtful := fitted.summary["triage"]["review"]:
+        images = "image" if doubtful == 1 else "images"
+        print(f"settle the {doubtful:,} doubtful {images}: anedl review {fitted.folder}")
     return 0

@@ -6,6 +6,8 @@ them.
 """
 
 import argparse
+import json
+import shlex
 import webbrowser
 from pathlib import Path
 
@@ -46,4 +48,16 @@ def run(arguments: argparse.Namespace) -> int:
         f"{effect['labelled']:,} images labelled, {effect['unknown']:,} called unknown, "
         f"{effect['skipped']:,} skipped, in {review.log.path}"
     )
+    if effect["labelled"] or effect["unknown"]:
+        print(f"learn from them: anedl fit {_sources(arguments.run)} -o NEXT "
+              f"--decisions {shlex.quote(str(review.log.path))}")  # fmt: skip
     return 0
+
+
+def _sources(run: Path) -> str:
+    """Where the fit found labelled images and pile, as it was told."""
+    try:
+        given = json.loads((run / "fit.json").read_text(encoding="utf-8"))["sources"]
+        return " ".join(shlex.quote(str(given[part])) for part in ("labelled", "pile"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return "LABELLED PILE"

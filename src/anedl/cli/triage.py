@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lay out, say what is where, and end with 1 if an image had to be left out."""
+    from anedl.intake.decided import Decided, read_decided
     from anedl.triage.layouts import lay_out
     from anedl.triage.table import read_table
     from anedl.triage.verdict import judge
@@ -68,7 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
     triage = read_table(arguments.run)
     if arguments.bh is not None:
         rules = replace(triage.rules, level=arguments.bh, benjamini_hochberg=True)
-        cluster, triage = triage.cluster, judge(triage.evidence, rules)
+        decided = read_decided(arguments.run) or Decided()
+        answers = {
+            row: decided.answers[name]
+            for row, name in enumerate(triage.evidence.names)
+            if name in decided.answers
+        }
+        cluster, triage = triage.cluster, judge(triage.evidence, rules, answers)
         cluster[triage.where("accept", "review")] = -1
         triage = triage.with_clusters(cluster)
     out = arguments.out or arguments.run / "triage" / arguments.form

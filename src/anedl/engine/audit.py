@@ -10,18 +10,26 @@ from anedl.engine.own import OWN
 from anedl.engine.problem import Problem
 
 
-def selection_audit(selected: Tensor | None, problem: Problem) -> dict[str, float]:
+def selection_audit(
+    selected: Tensor | None, predicted: Tensor, problem: Problem
+) -> dict[str, float]:
     """How many are selected, the share of inliers among them, and the share of inliers found.
+
+    "precision" is the share of the selected whose true class is the one `predicted` (N,) of the
+    pool, from which self-training would learn the right thing.
 
     Of a user's own pile nobody knows the truth: there is only the count.
     """
-    truth = problem.pool_truth() >= 0
+    truth = problem.pool_truth()
     positions = np.arange(len(truth)) if selected is None else selected.cpu().numpy()
     if problem.setting.dataset == OWN:
         return {"count": float(len(positions))}
-    chosen = truth[positions]
+    inlier = truth >= 0
+    chosen = inlier[positions]
+    right = chosen & (predicted.cpu().numpy()[positions] == truth[positions])
     return {
         "count": float(len(positions)),
         "purity": float(chosen.mean()) if len(chosen) else 0.0,
-        "recall": float(chosen.sum() / max(1, truth.sum())),
+        "precision": float(right.mean()) if len(chosen) else 0.0,
+        "recall": float(chosen.sum() / max(1, inlier.sum())),
     }

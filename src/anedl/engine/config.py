@@ -24,6 +24,9 @@ EPOCHS: dict[Budget, dict[str, int]] = {
 BUDGETS: tuple[Budget, ...] = get_args(Budget)
 # Options that say how long a run and its parts are: who changes one leaves the budget.
 LENGTH_OPTIONS = ("epochs", "epoch_steps", "pretrain_epochs", "horizon", "warmup_steps")
+# Options that a record leaves out where they do nothing, so that runs from before there were such
+# keep their digest.
+LATER_OPTIONS = ("multiplicative_decay", "hold_pretraining")
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,18 @@ class TrainConfig:
     weight_decay: float = option(
         5e-4, "decay of weight matrices and kernels, never of biases or BN"
     )
-    schedule: Literal["cosine", "cosine-7/16", "constant"] = option(
+    multiplicative_decay: float = option(
+        0.0,
+        "d: after each step of self-training every parameter, biases and BN too, is multiplied by "
+        "1 − d·lr",
+    )
+    schedule: Literal["cosine", "cosine-7/16", "cosine-5/16", "constant"] = option(
         "cosine",
-        "cosine falls to zero as lr·(1+cos(πt/T))/2; cosine-7/16 is the released lr·cos(7πt/16T)",
+        "cosine falls to zero as lr·(1+cos(πt/T))/2; cosine-7/16 is the released lr·cos(7πt/16T), "
+        "cosine-5/16 likewise",
+    )
+    hold_pretraining: bool = option(
+        False, "keep the first learning rate through pre-training; the schedule begins after it"
     )
     horizon: int = option(0, "steps T over which the schedule falls; 0: the length of the run")
     warmup_steps: int = option(0, "steps of linear rise before the schedule")
@@ -105,7 +117,7 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise ConfigError(f"option {name}: must lie in 0…1, got {value}")
-        for name in ("learning_rate", "weight_decay", "clip_norm"):
+        for name in ("learning_rate", "weight_decay", "multiplicative_decay", "clip_norm"):
             value = getattr(self, name)
             if not 0 <= value < inf or (name == "learning_rate" and value == 0):
                 least = "positive" if name == "learning_rate" else "0 or more"

@@ -75,7 +75,7 @@ def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -
                 best = np.inf  # the best model is one of the whole method
             wants = stepper.method.wants(stage)
             if any(want.source is Source.SELECTED for want in wants.values()):
-                selected = select(stepper, epoch * config.epoch_steps)
+                selected, _ = select(stepper, epoch * config.epoch_steps)
                 _note(first_selected, selected, epoch)
             stepper.begin_epoch(stage, epoch, 0, selected)
             step, images = epoch * config.epoch_steps, images_a_step(stepper)

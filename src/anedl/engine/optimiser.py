@@ -65,6 +65,12 @@ class Optimiser:
         # `where` and not a product with 0: 0 · inf would write a NaN into the weights.
         self.values.sub_(torch.where(moving, learning_rate * direction, 0.0))
 
+    @torch.no_grad()
+    def shrink(self, learning_rate: Tensor, allowed: Tensor) -> None:
+        """Multiply every parameter by 1 − d·lr, d being `multiplicative_decay`, where `allowed`."""
+        lost = self.config.multiplicative_decay * learning_rate
+        self.values.mul_(torch.where(allowed, 1 - lost, 1.0))
+
 
 @torch.no_grad()
 def clip_norm(gradient: Tensor, limit: float) -> Tensor:

@@ -4,6 +4,7 @@ The pile has no labels. Its images bear one more label than there are known clas
 truth about them reads as "unknown" and none can be mistaken for knowledge.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from anedl.data.split_file import read_split
 from anedl.engine.problem import Problem
 from anedl.errors import DataError
 from anedl.intake.cache import ImageCache, open_cache
+from anedl.intake.decided import read_decided
 
 OWN = "own"
 UNLABELLED = "(unlabelled)"
@@ -32,7 +34,10 @@ def own_problem(setting: Setting, folder: Path) -> Problem:
     """The problem of the run in `folder`, or of the run that `folder` is part of."""
     split = read_split(folder / "split.json")
     cache = find_cache(folder)
-    return make_problem(setting, cache.images, labels_of(cache, split.known_names), split)
+    # Beside the decoded images lies what people have said of those of the pile.
+    decided = read_decided(cache.folder.parent)
+    labels = labels_of(cache, split.known_names, {} if decided is None else decided.classes)
+    return make_problem(setting, cache.images, labels, split)
 
 
 def find_cache(folder: Path) -> ImageCache:
@@ -46,7 +51,16 @@ def find_cache(folder: Path) -> ImageCache:
     )
 
 
-def labels_of(cache: ImageCache, names: tuple[str, ...]) -> IntArray:
-    """(N,) known classes by their place in `names`, K where an image has no label."""
+def labels_of(
+    cache: ImageCache, names: tuple[str, ...], decided: Mapping[str, str] | None = None
+) -> IntArray:
+    """(N,) known classes by their place in `names`, K where an image has no label.
+
+    `decided` holds the classes that people gave to images of the pile, by name.
+    """
     numbers = {name: number for number, name in enumerate(names)}
-    return np.array([numbers.get(item.label or "", len(names)) for item in cache.items], np.int64)
+    labels = [
+        (decided or {}).get(item.name, "") if item.label is None else item.label
+        for item in cache.items
+    ]
+    return np.array([numbers.get(label, len(names)) for label in labels], np.int64)

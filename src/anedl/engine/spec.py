@@ -14,6 +14,7 @@ from anedl.data.settings import Setting, get_setting
 from anedl.engine.config import (
     BUDGETS,
     CUSTOM,
+    LATER_OPTIONS,
     LENGTH_OPTIONS,
     Budget,
     TrainConfig,
@@ -30,7 +31,7 @@ from anedl.options import field_default, from_json, to_json
 class RunSpec:
     """One run, fully determined: the same spec on the same machine gives the same bits.
 
-    `budget` says whose lengths these are: "full", "fast", or "custom" where one was changed.
+    `budget` says whose lengths these are: "full", "fast", or "custom" where they are of neither.
     `method_sha256` is the hash of the file of a user's method. `own` are the terms of a user's own
     images, for which there is no setting of that name.
     """
@@ -56,6 +57,9 @@ class RunSpec:
         """As written to `config.json`."""
         train = to_json(self.train)
         del train["pretrain_share"]  # it has become `pretrain_epochs`
+        for name in LATER_OPTIONS:
+            if not train[name]:
+                del train[name]
         record = {
             "anedl": __version__,
             "setting": self.setting,
@@ -116,8 +120,6 @@ def make_spec(
     name = full_name(method)
     entry = get_method(name)
     config = _train_config(a_setting.dataset, entry, budget, train or {}, a_setting.backbone)
-    as_budgeted = _train_config(a_setting.dataset, entry, budget, {}, a_setting.backbone)
-    kept = all(getattr(config, key) == getattr(as_budgeted, key) for key in LENGTH_OPTIONS)
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
     return RunSpec(
         setting=a_setting.name,
@@ -128,10 +130,19 @@ def make_spec(
         pool_limit=pool_limit,
         train=config,
         options=method_config.resolved(task_of(a_setting, development)),
-        budget=budget if kept else CUSTOM,
+        budget=_budget_name(a_setting, entry, config),
         method_sha256=entry.sha256,
         own=own,
     )
+
+
+def _budget_name(setting: Setting, entry: Entry, config: TrainConfig) -> str:
+    """The budget whose lengths these are, however they were asked for: equal runs, equal names."""
+    for budget in BUDGETS:
+        named = _train_config(setting.dataset, entry, budget, {}, setting.backbone)
+        if all(getattr(config, key) == getattr(named, key) for key in LENGTH_OPTIONS):
+            return budget
+    return CUSTOM
 
 
 def _train_config(
@@ -141,6 +152,8 @@ def _train_config(
     if {"pretrain_share", "pretrain_epochs"} <= given.keys():
         raise ConfigError("pretrain_share and pretrain_epochs say the same: give one of them")
     of_entry = {**entry.engine, **entry.engine_by_dataset.get(dataset, {})}
+    if entry.source is not None:
+        _check_engine(entry)
     layers = {**train_defaults(dataset, budget), **of_entry, **given}
     if "pretrain_epochs" in given:
         layers["pretrain_share"] = None
@@ -152,6 +165,14 @@ def _train_config(
         if name in of_entry and name not in given
     }
     return replace(config, **scaled).resolved(backbone)
+
+
+def _check_engine(entry: Entry) -> None:
+    """Tell what is wrong with the `engine` of a user's class as being wrong in that file."""
+    try:
+        from_json(TrainConfig, dict(entry.engine))
+    except ConfigError as error:
+        raise ConfigError(f"{entry.source}: engine of {entry.method.__name__}: {error}") from error
 
 
 def _method_config(

@@ -156,6 +156,8 @@ class Stepper:
             clip_norm(self.gradient, config.clip_norm)
         self.rate.copy_(learning_rate(config, self.step))
         self.optimiser.update(self.gradient, self.rate, allowed, self.trained)
+        if config.multiplicative_decay and self.stage is Stage.SELF_TRAIN:
+            self.optimiser.shrink(self.rate, allowed)
         self._average(allowed)
         self.step.add_(1)
         self.row.add_(1)

@@ -14,6 +14,7 @@ from anedl.data.batches import worker_count
 from anedl.data.split_file import read_split, write_split
 from anedl.engine.audit import selection_audit
 from anedl.engine.checkpoint import Position, load_checkpoint, save_checkpoint, save_model
+from anedl.engine.differences import differing_options
 from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
 from anedl.engine.inference import outputs_of
@@ -78,7 +79,9 @@ def train(
         display.say(f"resuming {folder} at step {position.step:,} of {spec.train.steps:,}")
     sinks = open_sinks(folder, position.step, spec.to_json(), surroundings.wandb)
     # Written only now: a run that is refused should leave its folder free for another try.
-    write_json(folder / "config.json", spec.to_json())
+    config_record = spec.to_json()
+    config_record["differs"] = differing_options(config_record)
+    write_json(folder / "config.json", config_record)
     write_split(problem.split, folder / "split.json")
 
     def log(step: int, row: dict[str, Any]) -> None:
@@ -112,8 +115,8 @@ def train(
 
             # Select, unless resuming inside an epoch, whose selection came with the checkpoint.
             if row == 0 and any(want.source is Source.SELECTED for want in wants.values()):
-                selected = select(stepper, step)
-                notes["selection"] = selection_audit(selected, problem)
+                selected, predicted = select(stepper, step)
+                notes["selection"] = selection_audit(selected, predicted, problem)
 
             # Train for the rest of the epoch.
             stepper.begin_epoch(stage, epoch, row, selected)
@@ -176,12 +179,16 @@ def build_stepper(
     return Stepper(method, average, stream, spec.train, precision, execution)
 
 
-def select(stepper: Stepper, step: int) -> Tensor | None:
-    """Ask the averaged model which pool images join self-training; None means all of them."""
+def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
+    """Ask the averaged model which pool images join self-training; None means all of them.
+
+    With it the class that the same model sees in each pool image, (N,).
+    """
     method = stepper.average
     images = stepper.stream.pool(method.selection_view, step)
-    selection = method.select(outputs_of(method, images, stepper.precision))
-    return None if selection is None else selection.positions
+    outputs = outputs_of(method, images, stepper.precision)
+    selection = method.select(outputs)
+    return None if selection is None else selection.positions, outputs.logits.argmax(1)
 
 
 def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:

@@ -66,6 +66,13 @@ class RocCurve(NamedTuple):
     true_positive_rate: FloatArray
 
 
+class OscrCurve(NamedTuple):
+    """Points of an open-set classification rate curve, thresholds falling, from (0, 0)."""
+
+    false_positive_rate: FloatArray
+    correct_rate: FloatArray
+
+
 @dataclass(frozen=True)
 class ReliabilityBin:
     """The inliers whose confidence lies in (low, high]: how sure they are, how often right."""
@@ -197,17 +204,27 @@ def roc_curve(scores: Array, targets: Array, max_points: int = 500) -> RocCurve:
 def oscr(probabilities: Array, targets: Array, scores: Array) -> float:
     """Area under the open-set classification rate curve (Dhamija et al. 2018).
 
-    At each distinct score as threshold, CCR is the share of inliers both classified correctly and
-    accepted, FPR the share of outliers accepted; the area under CCR over FPR is taken by trapezoids
-    from (0, 0), so tied images enter together. It never exceeds the accuracy on inliers.
+    It is taken by trapezoids from (0, 0), so tied images enter together. It never exceeds the
+    accuracy on inliers.
+    """
+    fpr, ccr = oscr_curve(probabilities, targets, scores)
+    return float(np.sum(np.diff(fpr) * (ccr[1:] + ccr[:-1]) / 2.0))
+
+
+def oscr_curve(probabilities: Array, targets: Array, scores: Array) -> OscrCurve:
+    """The open-set classification rate curve, one point for each distinct score as threshold.
+
+    CCR is the share of inliers both classified correctly and accepted, FPR the share of outliers
+    accepted.
     """
     scores, inlier = _checked_scores(scores, targets)
     known, known_targets = _inlier_outputs(probabilities, targets)
     correct = np.zeros(len(scores), dtype=bool)
     correct[inlier] = _correct(known, known_targets)
-    ccr = _accepted_share(scores, correct, inlier.sum())
-    fpr = _accepted_share(scores, ~inlier, (~inlier).sum())
-    return float(np.sum(np.diff(fpr) * (ccr[1:] + ccr[:-1]) / 2.0))
+    return OscrCurve(
+        _accepted_share(scores, ~inlier, (~inlier).sum()),
+        _accepted_share(scores, correct, inlier.sum()),
+    )
 
 
 def balanced_accuracy(

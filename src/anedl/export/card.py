@@ -67,6 +67,12 @@ class CardFacts:
             value = value.get(key) if isinstance(value, Mapping) else None
         return _number(value)
 
+    def notes(self, part: str) -> list[str]:
+        """What the fit had to say on this part, sentence by sentence."""
+        told = self.fit.get(part)
+        notes = told.get("notes") if isinstance(told, Mapping) else None
+        return [str(note).strip() for note in notes] if isinstance(notes, list) else []
+
 
 def write_card(folder: Path, licence: str | None = None, model: str | None = None) -> Path:
     """Write README.md into a run folder; `licence` is that of the weights, as hubs name it.
@@ -235,7 +241,9 @@ def _figures(facts: CardFacts) -> Iterator[str]:
     else:
         lines = [facts.rejection.promise]
         if facts.calibration is not None:
-            lines += facts.calibration.describe().splitlines()[1:]
+            # A fit knows more than its scores: the pile may have been judged by folds.
+            told = facts.notes("calibration") or facts.calibration.describe().splitlines()
+            lines += [*told[1:], *facts.notes("decisions")]
         yield "When is an image unknown?"
         yield ""
         yield from (f"- {markdown(line[0].upper() + line[1:])}." for line in lines)

@@ -8,6 +8,7 @@ from math import ceil, log2
 
 import torch
 
+from anedl.conformal import percent
 from anedl.engine.pool_share import SELECTED_OF_INLIERS, share_to_select
 from anedl.errors import ConfigError
 from anedl.intake.facts import ImageSizes
@@ -19,6 +20,8 @@ VALIDATION_SHARE = 0.15
 CALIBRATION_SHARES = (0.25, 0.4)  # the least, and the most where there are few labels
 FEWEST_A_CLASS = 5  # different images: three to learn from, one to validate, one to calibrate
 SUPERVISED_TIME = 0.2  # of the minutes, for the model that learns from the labels alone
+FOLDS_TIME = 0.45  # for the models of all folds together, where there are folds
+MOST_FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,32 @@ def choose_selection_share(outlier_share: float, wanted: float | None = None) ->
     share = share_to_select(outlier_share)
     why = f"{SELECTED_OF_INLIERS} of the pile's inliers, by the estimate before training"
     return Choice("O", round(share, 3), why)
+
+
+def fewest_to_certify(level: float) -> int:
+    """How many held-out images it takes to reject anything at this level, 1/level − 1."""
+    return ceil(1 / level - 1e-9) - 1
+
+
+def choose_folds(labelled: int, held_out: int, level: float, wanted: int | None = None) -> Choice:
+    """How many models judge the pile, each by the labelled images it has not seen; 0: the one does.
+
+    Folds are for sets too small to hold images out: of `labelled` images, `held_out` would judge
+    the pile. The more folds, the more images each model learns from, but the coarser the p-values:
+    with K folds of n images none is below K/(n + K). So there are as many, up to five, as leave
+    room for one labelled image below the threshold, and two where that is too much to ask.
+    """
+    if wanted is not None:
+        return Choice("folds", wanted, "as asked")
+    if held_out >= fewest_to_certify(level):
+        return Choice("folds", 0, f"{held_out} hidden images certify {percent(level)}")
+    cannot = f"{held_out} hidden images cannot certify {percent(level)}"
+    # A p-value with one labelled image below it is (K + 1)/(n + K).
+    for folds in range(MOST_FOLDS, 1, -1):
+        below = int(folds > 2)
+        if folds + below <= level * (labelled + folds):
+            return Choice("folds", folds, f"{cannot}; at most twice that is promised instead")
+    return Choice("folds", 0, f"{cannot}, nor can two folds of {labelled}")
 
 
 @dataclass(frozen=True)

@@ -18,21 +18,31 @@ from anedl.files import write_json
 from anedl.fit import choices
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import compare_models
+from anedl.fit.decisions import carry_over
 from anedl.fit.gather import Gathered, gather
-from anedl.fit.judging import PileImages, choose_acceptance, estimate_before, judge_all, sort_pile
+from anedl.fit.judging import (
+    FoldScores,
+    PileImages,
+    choose_acceptance,
+    estimate_after,
+    estimate_before,
+    judge_all,
+    judge_by_folds,
+    sort_pile,
+)
 from anedl.fit.summary import Outcome, summarise, tell
-from anedl.fit.training import recorded_share, setting_of, trained, value_of
+from anedl.fit.training import recorded_share, setting_of, train_folds, trained, value_of
 from anedl.fit.wishes import Say, Wishes
+from anedl.intake.decided import DECIDED_FILE
 from anedl.intake.findings import describe
-from anedl.pollution import estimate_outlier_share
 from anedl.report.page import write_report
 from anedl.triage.sheets import write_sheets
 from anedl.triage.table import write_table
-from anedl.triage.verdict import Triage
+from anedl.triage.verdict import Rules, Triage
 
 __all__ = ["Fitted", "Say", "Wishes", "fit", "look"]
 
-LOOKED = {"cache", "intake.json", "skipped.csv"}  # what `look` leaves in a run folder
+LOOKED = {"cache", "intake.json", "skipped.csv", DECIDED_FILE}  # what `look` leaves in a run folder
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,11 @@ def look(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Gat
     gathered = gather(
         labelled, pile, run, choose_device(wishes.device), wishes.level, wishes.seed,
         wishes.image_size, worker_count(wishes.workers), say, wishes.quiet, wishes.augmentation,
+        wishes.decision_files, 0 if wishes.benjamini_hochberg else wishes.folds, wishes.resume,
     )  # fmt: skip
     say(describe(gathered.findings))
+    for line in gathered.told_of_decisions:
+        say(line)
     if gathered.skipped:
         say(f"files that were skipped, with reasons: {run / 'skipped.csv'}")
     return gathered
@@ -91,27 +104,33 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     for choice in taken:
         say(choice.describe())
 
-    trained("anedl", problem, run, wishes, 1 - choices.SUPERVISED_TIME, taken, say)
+    folds = train_folds(problem, gathered, run, wishes, taken, say)
+    time_left = 1 - choices.SUPERVISED_TIME - (choices.FOLDS_TIME if folds else 0)
+    trained(wishes.method, problem, run, wishes, time_left, taken, say)
     judged = judge_all(run, gathered, problem, wishes.device)
     calibration = Calibration(judged["fresh"].score, judged["decoys"].score, wishes.level)
-    write_json(run / "calibration.json", calibration.to_json())
+    by_folds = judge_by_folds(folds, gathered, problem, wishes.device) if folds else None
+    cross = by_folds.p_values() if by_folds is not None else None
+    write_calibration(run, calibration, by_folds)
     confidence = choose_acceptance(judged["validation"], gathered, wishes.target_precision)
-    triage, clusters = sort_pile(
-        judged["pile"], gathered, calibration, confidence, wishes.benjamini_hochberg
-    )
+    p_value = calibration.p_values(judged["pile"].score, "pile") if cross is None else cross.values
+    rules = Rules(wishes.level, confidence.threshold, wishes.benjamini_hochberg, len(folds))
+    triage, clusters = sort_pile(judged["pile"], p_value, gathered, rules)
     write_table(run, triage)
+    carry_over(run, gathered.decided)
     write_sheets(run / "clusters", clusters, PileImages(gathered))
 
     outcome = Outcome(
         before=before,
-        pollution=estimate_outlier_share(calibration.scores("pile"), judged["pile"].score),
+        pollution=estimate_after(calibration, judged["pile"], by_folds, gathered),
         helped=compare_models(twin, run, gathered.split, gathered.labels),
         calibration=calibration,
+        cross=cross,
         confidence=confidence,
         triage=triage,
         clusters=clusters,
     )
-    summary = summarise(gathered, taken, outcome, run)
+    summary = summarise(gathered, taken, outcome, run, wishes.method)
     summary |= {
         "sources": {"labelled": str(labelled), "pile": str(pile)},
         "seed": wishes.seed,
@@ -123,6 +142,14 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
         say(line)
     _write_pages(run, say)
     return Fitted(run, summary, triage)
+
+
+def write_calibration(run: Path, calibration: Calibration, by_folds: FoldScores | None) -> None:
+    """Write `calibration.json`: the scores behind every p-value."""
+    record = calibration.to_json()
+    if by_folds is not None:
+        record["folds"] = [scores.tolist() for scores in by_folds.folds]
+    write_json(run / "calibration.json", record)
 
 
 def _write_pages(run: Path, say: Say) -> None:
@@ -164,6 +191,7 @@ def _first_choices(gathered: Gathered, wishes: Wishes, device: torch.device) -> 
         choices.choose_backbone(side.value, device, wishes.backbone),
         choices.choose_batch_size(len(gathered.split.labelled), wishes.batch_size),
         choices.choose_top_m(len(gathered.names), wishes.top_m),
+        gathered.folds,
     ]
 
 

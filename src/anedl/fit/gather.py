@@ -1,11 +1,11 @@
 """From two places on disk to decoded images with roles: who trains, validates, calibrates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from anedl.data.dataset import IntArray
@@ -14,20 +14,21 @@ from anedl.data.protocol import Split
 from anedl.engine.own import OWN, labels_of
 from anedl.errors import DataError
 from anedl.files import write_json
-from anedl.fit.choices import (
-    CALIBRATION_SHARES,
-    FEWEST_A_CLASS,
-    VALIDATION_SHARE,
-    Choice,
-    choose_augmentation,
-    choose_side,
+from anedl.fit.choices import FEWEST_A_CLASS, Choice, choose_augmentation, choose_side
+from anedl.fit.decisions import (
+    check_files,
+    decisions_for,
+    describe_decided,
+    positions_of,
+    require_enough,
 )
+from anedl.fit.roles import deal_roles
 from anedl.intake.cache import ImageCache, build_cache
+from anedl.intake.decided import Decided, write_decided
 from anedl.intake.duplicates import exact_groups, joined_groups, near_groups, shared_with
 from anedl.intake.facts import image_sizes
 from anedl.intake.findings import Findings, find, write_skipped
 from anedl.intake.listing import Skipped, list_labelled, list_pile
-from anedl.intake.partition import partition
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class Gathered:
 
     `fresh` and `decoys` are held out to calibrate: `fresh` stay away from training, `decoys` lie in
     the pile with their labels hidden. `pile` are the user's own pile images, all of them; those
-    among them that look like an image that judges are kept out of the pool.
+    among them that look like an image that judges are kept out of the pool, and so are those that
+    people have decided about, whose `answers` are by position (None: unknown). `fold` numbers the
+    labelled images that fold models judge by, −1 for all other images.
     """
 
     cache: ImageCache
@@ -50,6 +53,21 @@ class Gathered:
     findings: Findings
     skipped: tuple[Skipped, ...]
     side: Choice
+    decided: Decided
+    answers: Mapping[int, str | None]
+    folds: Choice
+    fold: IntArray  # (N,)
+
+    @property
+    def undecided(self) -> npt.NDArray[np.bool_]:
+        """Which images of the pile (in its order) nobody has decided about."""
+        return ~np.isin(self.pile, list(self.answers))
+
+    @property
+    def told_of_decisions(self) -> list[str]:
+        """What is to be said of the decisions, a line each."""
+        of_folders = {item.label for item in self.cache.items}
+        return describe_decided(self.decided, [n for n in self.names if n not in of_folders])
 
 
 def gather(
@@ -64,12 +82,20 @@ def gather(
     say: Callable[[str], None] = print,
     quiet: bool = False,
     augmentation: str | None = None,
+    decisions: Sequence[Path] = (),
+    folds: int | None = None,
+    resume: bool = False,
 ) -> Gathered:
     """List, look, decode once, find duplicates, and deal out the roles.
 
+    `folds` None leaves their number to the choice; `decisions` are files of `anedl review`.
+
     Raises:
-        DataError: too few images, or none at all; the message says how many are needed.
+        ConfigError: decisions for a run that was begun without.
+        DataError: too few images, or none at all; the message says how many are needed. Or the
+            decisions are about another pile.
     """
+    check_files(run, decisions, resume)
     ours, theirs = list_labelled(labelled), list_pile(pile)
     items = [*ours.items, *theirs.items]
     if not ours.items:
@@ -94,73 +120,64 @@ def gather(
     # Before any refusal, which may well be on account of them.
     skipped = (*ours.skipped, *theirs.skipped, *cache.skipped)
     write_skipped(run / "skipped.csv", skipped)
-    labels = labels_of(cache, classes)
-    if not (labels == len(classes)).any():
+    if not any(item.label is None for item in cache.items):
         raise DataError(
             f"{pile}: none of its {len(theirs.items):,} files can be read; "
             f"{run / 'skipped.csv'} says why"
         )
     groups = joined_groups(exact_groups(cache.digests), near_groups(cache.hashes))
-    known = np.flatnonzero(labels < len(classes))
-    roles = partition(
-        labels[known], groups[known], VALIDATION_SHARE, calibration_share(len(known), level), seed,
-        FEWEST_A_CLASS, classes,
-    )  # fmt: skip
-    fresh, decoys = _deal(known[roles.calibration], labels, groups, seed)
-    pile_positions = np.flatnonzero(labels == len(classes))
-    judges = np.concatenate([known[roles.validation], fresh])
-    withheld = shared_with(groups, judges, pile_positions)
-    findings = find(cache, groups, [*ours.skipped, *theirs.skipped], roles)
+    decided = decisions_for(run, decisions, cache, resume, say)
+    answers = positions_of(decided, cache)
+    new = tuple(sorted({*decided.classes.values()} - {*classes}))
+    require_enough(answers, new, groups, FEWEST_A_CLASS)
+    write_decided(run, decided)
+    classes += new  # after the others, whose numbers stay as they were
+    labels = labels_of(cache, classes, decided.classes)
+    pile_positions = np.array([n for n, item in enumerate(cache.items) if item.label is None])
+    left = np.setdiff1d(pile_positions, list(answers))
+    if not len(left):
+        raise DataError(f"{pile}: every image of it has been decided about; nothing is left to do")
+    roles = deal_roles(labels, groups, classes, answers, level, seed, folds)
+    withheld = shared_with(groups, np.concatenate([roles.validation, roles.fresh]), left)
+    labelled_by_people = {n: label for n, label in answers.items() if label is not None}
+    passed = [*ours.skipped, *theirs.skipped]
+    findings = find(cache, groups, passed, roles.partition, labelled_by_people)
     # Decoys lie in the pile anyway, so what looks like one of them may train.
     findings = replace(findings, withheld=len(withheld))
     write_json(run / "intake.json", findings.to_json())
-    pool = np.union1d(np.setdiff1d(pile_positions, withheld), decoys)
+    pool = np.union1d(np.setdiff1d(left, withheld), roles.decoys)
     split = Split(
         setting=OWN,
         fold=0,
         development=False,
         known_classes=tuple(range(len(classes))),
         known_names=classes,
-        labelled=known[roles.labelled],
-        validation=known[roles.validation],
+        labelled=roles.labelled,
+        validation=roles.validation,
         pool=pool,
-        test=fresh,
+        test=roles.fresh,
         test_part="train",
     )
     return Gathered(
-        cache, classes, labels, groups, split, fresh, decoys, pile_positions, findings, skipped,
-        side,
+        cache, classes, labels, groups, split, roles.fresh, roles.decoys, pile_positions, findings,
+        skipped, side, decided, answers, roles.folds, roles.fold,
     )  # fmt: skip
 
 
-def calibration_share(labelled: int, level: float) -> float:
-    """The share of labelled images that calibrate: enough for both thresholds, if there are enough.
+def fold_split(gathered: Gathered, number: int) -> Split:
+    """The split of a fold's model: the fold lies in the pile, its labels hidden; the rest trains.
 
-    Each half must hold 1/level − 1 images to promise anything at that level.
+    The fold also takes the places of validation and test. It chooses nothing there, for the model
+    that judges is the last one.
     """
-    both_halves = 2 * (ceil(1 / level) - 1)
-    least, most = CALIBRATION_SHARES
-    return min(most, max(least, 1.1 * both_halves / labelled))
-
-
-def _deal(
-    calibration: IntArray, labels: IntArray, groups: IntArray, seed: int
-) -> tuple[IntArray, IntArray]:
-    """Half of the calibration images stay fresh, half become decoys, class by class.
-
-    Near-duplicates stay on one side.
-    """
-    generator = np.random.default_rng([seed, len(calibration)])
-    order = calibration[generator.permutation(len(calibration))]
-    order = order[np.argsort(labels[order], kind="stable")]
-    sides: tuple[list[int], list[int]] = ([], [])
-    taken: dict[int, int] = {}
-    for position in order.tolist():
-        group = int(groups[position])
-        # Whichever side has fewer so far: of two or more units neither side stays empty.
-        side = taken.get(group, int(len(sides[1]) < len(sides[0])))
-        if group >= 0:
-            taken[group] = side
-        sides[side].append(position)
-    fresh, decoys = (np.sort(np.array(side, np.int64)) for side in sides)
-    return fresh, decoys
+    hidden = np.flatnonzero(gathered.fold == number)
+    known = np.flatnonzero(gathered.labels < len(gathered.names))
+    left = gathered.pile[gathered.undecided]
+    return replace(
+        gathered.split,
+        fold=number,
+        labelled=np.setdiff1d(known, hidden),
+        validation=hidden,
+        test=hidden,
+        pool=np.union1d(left, hidden),
+    )

@@ -1,13 +1,15 @@
 """What a trained model says of the images that judge and of the pile, and what follows from it."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from anedl import dirichlet
-from anedl.conformal import Calibration
+from anedl.conformal import Calibration, CrossPValues, cross_p_values
 from anedl.engine.inference import outputs_of
 from anedl.engine.model import load_model
 from anedl.engine.problem import Problem
@@ -16,7 +18,7 @@ from anedl.methods.base import Outputs
 from anedl.pollution import ShareEstimate, estimate_outlier_share
 from anedl.triage.clusters import Cluster, cluster_unknown
 from anedl.triage.confidence import Confidence, choose_confidence
-from anedl.triage.verdict import Labelled, Rules, Triage, judge
+from anedl.triage.verdict import Labelled, Rules, Triage, judge, with_answers
 from anedl.triage.verdict import gather as gather_evidence
 
 
@@ -29,6 +31,18 @@ class Judged:
     epistemic: np.ndarray[Any, np.dtype[np.float64]]
     aleatoric: np.ndarray[Any, np.dtype[np.float64]]
     features: np.ndarray[Any, np.dtype[np.float32]]
+
+
+@dataclass(frozen=True)
+class FoldScores:
+    """Scores by the models of the folds: of each fold, and of the whole pile."""
+
+    folds: list[np.ndarray[Any, np.dtype[np.float64]]]
+    pile: list[np.ndarray[Any, np.dtype[np.float64]]]
+
+    def p_values(self) -> CrossPValues:
+        """The pile's p-values."""
+        return cross_p_values(self.folds, self.pile)
 
 
 def judge_all(
@@ -48,6 +62,22 @@ def judge_all(
         else _nothing(len(gathered.names))
         for name, positions in parts.items()
     }
+
+
+def judge_by_folds(
+    models: Sequence[Path], gathered: Gathered, problem: Problem, device: str = "auto"
+) -> FoldScores:
+    """What the model of each fold says of that fold, which it has not seen, and of the pile."""
+    found = FoldScores([], [])
+    for number, folder in enumerate(models):
+        trained = load_model(folder, device=device)
+        for positions, scores in (
+            (np.flatnonzero(gathered.fold == number), found.folds),
+            (gathered.pile, found.pile),
+        ):
+            outputs = outputs_of(trained.method, problem.images_at(positions), trained.precision)
+            scores.append(outputs.score.double().cpu().numpy())
+    return found
 
 
 def _arrays(outputs: Outputs) -> Judged:
@@ -83,7 +113,31 @@ def estimate_before(
         _arrays(outputs_of(trained.method, problem.images_at(positions), trained.precision)).score
         for positions in (inliers, gathered.pile)
     )
-    return estimate_outlier_share(of_inliers, of_pile)
+    return estimate_outlier_share(of_inliers, of_pile[gathered.undecided])
+
+
+def estimate_after(
+    calibration: Calibration, pile: Judged, by_folds: FoldScores | None, gathered: Gathered
+) -> ShareEstimate:
+    """The outlier share of what nobody has decided about, by the models that saw the pile.
+
+    With folds the interval is that which holds those of all folds: it errs no more often than any
+    of them.
+    """
+    left = gathered.undecided
+    if by_folds is None:
+        return estimate_outlier_share(calibration.scores("pile"), pile.score[left])
+    found = [
+        estimate_outlier_share(inliers, scores[left])
+        for inliers, scores in zip(by_folds.folds, by_folds.pile, strict=True)
+    ]
+    return replace(
+        found[0],
+        share=float(np.mean([one.share for one in found])),
+        low=min(one.low for one in found),
+        high=max(one.high for one in found),
+        inliers=sum(one.inliers for one in found),
+    )
 
 
 def choose_acceptance(validation: Judged, gathered: Gathered, target: float) -> Confidence:
@@ -94,31 +148,32 @@ def choose_acceptance(validation: Judged, gathered: Gathered, target: float) -> 
 
 
 def sort_pile(
-    pile: Judged,
-    gathered: Gathered,
-    calibration: Calibration,
-    confidence: Confidence,
-    benjamini_hochberg: bool = False,
+    pile: Judged, p_value: npt.ArrayLike, gathered: Gathered, rules: Rules
 ) -> tuple[Triage, list[Cluster]]:
     """A verdict on every image of the pile, and groups of unknown ones that look alike."""
     items, groups = gathered.cache.items, gathered.groups
     labelled: dict[int, list[Labelled]] = {}
-    for position in np.flatnonzero((gathered.labels < len(gathered.names)) & (groups >= 0)):
-        item = items[position]
-        labelled.setdefault(int(groups[position]), []).append(Labelled(item.name, str(item.label)))
+    told = gathered.labels < len(gathered.names)
+    told[list(gathered.answers)] = True  # those called unknown as well
+    for position in np.flatnonzero(told & (groups >= 0)):
+        name = (*gathered.names, "")[gathered.labels[position]]
+        twin = Labelled(items[position].name, name)
+        labelled.setdefault(int(groups[position]), []).append(twin)
     evidence = gather_evidence(
         [items[position].name for position in gathered.pile],
         pile.probabilities,
         pile.score,
-        calibration.p_values(pile.score, "pile"),
+        p_value,
         pile.epistemic,
         pile.aleatoric,
         groups[gathered.pile],
         gathered.names,
         labelled,
     )
-    rules = Rules(calibration.level, confidence.threshold, benjamini_hochberg)
-    return cluster_unknown(judge(evidence, rules), pile.features)
+    rows = {position: row for row, position in enumerate(gathered.pile.tolist())}
+    answers = {rows[position]: answer for position, answer in gathered.answers.items()}
+    evidence = with_answers(evidence, pile.probabilities, answers)
+    return cluster_unknown(judge(evidence, rules, answers), pile.features)
 
 
 class PileImages:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from anedl import __version__
-from anedl.conformal import Calibration, percent
+from anedl.conformal import Calibration, CrossPValues, Origin, percent
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import Comparison
 from anedl.fit.gather import Gathered
+from anedl.methods.catalogue import short_name
 from anedl.pollution import ShareEstimate
 from anedl.triage.clusters import Cluster
 from anedl.triage.confidence import Confidence
@@ -19,6 +20,7 @@ from anedl.triage.verdict import Triage
 
 POOR_ERROR = 0.15  # on held-out images, from where scores say little of strangers
 FEW_STEPS = 500
+ORIGINS: tuple[Origin, ...] = ("new", "pile")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Outcome:
     pollution: ShareEstimate
     helped: Comparison
     calibration: Calibration
+    cross: CrossPValues | None
     confidence: Confidence
     triage: Triage
     clusters: list[Cluster]
@@ -58,16 +61,19 @@ def cautions(error: float, steps: int) -> list[str]:
 
 
 def summarise(
-    gathered: Gathered, taken: list[Choice], outcome: Outcome, run: Path
+    gathered: Gathered, taken: list[Choice], outcome: Outcome, run: Path, method: str = "anedl"
 ) -> dict[str, Any]:
     """Everything that was found, chosen and reached, as plain numbers and sentences."""
     calibration, confidence = outcome.calibration, outcome.confidence
     counts = outcome.triage.counts()
-    training = {"anedl": _training(run), "supervised": _training(run / "supervised")}
-    doubts = cautions(outcome.helped.error_with, training["anedl"]["steps"])
-    limits = {of: calibration.threshold(of) for of in ("new", "pile")}
+    called = short_name(method)
+    training = {called: _training(run), "supervised": _training(run / "supervised")}
+    doubts = cautions(outcome.helped.error_with, training[called]["steps"])
+    decided = gathered.decided
+    pile = "the rest of the pile" if len(decided) else "the pile"
     return {
         "anedl": __version__,
+        "method": method,
         "classes": list(gathered.names),
         "images": {
             "labelled": len(gathered.split.labelled),
@@ -80,17 +86,13 @@ def summarise(
         "choices": {c.name: {"value": c.value, "reason": c.reason} for c in taken},
         "training": training,
         "level": calibration.level,
-        "calibration": {
-            "notes": calibration.describe().splitlines(),
-            "thresholds": {
-                of: {
-                    "score": limit.value if np.isfinite(limit.value) else None,
-                    "certified": limit.certified,
-                    "images": limit.images,
-                    "note": limit.note,
-                }
-                for of, limit in limits.items()
-            },
+        "calibration": _calibration(calibration, outcome.cross),
+        "decisions": {
+            "labelled": len(decided.classes),
+            "unknown": len(decided.unknown),
+            "gone": len(decided.gone),
+            "changed": len(decided.changed),
+            "notes": gathered.told_of_decisions,
         },
         "pollution": outcome.pollution.to_json(),
         "pollution_before_training": outcome.before.to_json(),
@@ -102,7 +104,7 @@ def summarise(
         },
         "triage": dict(counts),
         "summary": [
-            f"how dirty is the pile: {outcome.pollution.describe()}",
+            f"how dirty is {pile}: {outcome.pollution.describe()}",
             f"did the pile help: {outcome.helped.describe()}",
             confidence.sentence,
             "the pile: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
@@ -113,6 +115,29 @@ def summarise(
             for c in outcome.clusters
         ],
     }
+
+
+def _calibration(calibration: Calibration, cross: CrossPValues | None) -> dict[str, Any]:
+    """What is promised, in sentences and numbers; by folds there is no one score to compare."""
+    notes = calibration.describe().splitlines()
+    limits = {
+        of: {
+            "score": limit.value if np.isfinite(limit.value) else None,
+            "certified": limit.certified,
+            "images": limit.images,
+            "note": limit.note,
+        }
+        for of, limit in ((of, calibration.threshold(of)) for of in ORIGINS)
+    }
+    if cross is None:
+        return {"notes": notes, "folds": 0, "thresholds": limits}
+    promise = cross.describe(calibration.level)
+    certified = cross.bound(calibration.level) if cross.finest <= calibration.level else 0.0
+    limits["pile"] = {
+        "score": None, "certified": certified, "images": cross.images, "note": promise,
+    }  # fmt: skip
+    notes = [notes[0], f"images of the pile: {promise}"]
+    return {"notes": notes, "folds": cross.folds, "thresholds": limits}
 
 
 def _training(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The two runs of a fit, each for its share of the time, and going on with what is there."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from anedl.data.settings import Setting
 from anedl.data.split_file import read_split
+from anedl.engine.config import TrainConfig
 from anedl.engine.model import choose_device
 from anedl.engine.own import OWN
 from anedl.engine.precision import Precision, choose_precision
@@ -15,10 +17,11 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec, read_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
-from anedl.fit.choices import Choice, choose_length
-from anedl.fit.gather import Gathered
+from anedl.fit.choices import FOLDS_TIME, Choice, choose_length
+from anedl.fit.gather import Gathered, fold_split
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
+from anedl.options import option_types
 
 LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not stretched
 
@@ -75,8 +78,11 @@ def trained(
     share_of_time: float,
     taken: list[Choice],
     say: Say,
+    called: str = "",
 ) -> Path:
     """Train `method` for its share of the minutes; a finished run is only checked and kept.
+
+    `called` is what to call it where that is not the method's name.
 
     Raises:
         ConfigError: the folder's run was begun with other choices or on other images.
@@ -85,12 +91,29 @@ def trained(
     _check_same(folder, spec, problem)
     if (folder / "results.json").exists():
         return folder
-    say(f"training {method}: {spec.train.epochs} epochs of {spec.train.epoch_steps} steps")
+    say(
+        f"training {called or method}: {spec.train.epochs} epochs of {spec.train.epoch_steps} steps"
+    )
     surroundings = Surroundings(
         device=wishes.device, resume=wishes.resume, quiet=wishes.quiet, workers=wishes.workers
     )
     train(spec, folder, surroundings, problem)
     return folder
+
+
+def train_folds(
+    problem: Problem, gathered: Gathered, run: Path, wishes: Wishes, taken: list[Choice], say: Say
+) -> list[Path]:
+    """Train the model of every fold, all of them in the time there is for folds."""
+    count = value_of(taken, "folds")
+    folders = []
+    for number in range(count):
+        folder = run / f"fold-{number + 1}"
+        of_fold = replace(problem, split=fold_split(gathered, number))
+        called = f"{wishes.method}, fold {number + 1} of {count}"
+        trained(wishes.method, of_fold, folder, wishes, FOLDS_TIME / count, taken, say, called)
+        folders.append(folder)
+    return folders
 
 
 def recorded_share(run: Path) -> float | None:
@@ -111,9 +134,13 @@ def _spec(
     length = {"epochs": wishes.epochs, "epoch_steps": wishes.epoch_steps}
     if (record := _record(folder)) is not None:
         length = {name: given or record["train"][name] for name, given in length.items()}
-    options = {"batch_size": value_of(taken, "batch size")}
+    train, options = {"batch_size": value_of(taken, "batch size")}, {}
+    if method == wishes.method:
+        of_engine = option_types(TrainConfig)
+        train |= {name: value for name, value in wishes.options.items() if name in of_engine}
+        options = {name: value for name, value in wishes.options.items() if name not in of_engine}
     if None in length.values():
-        draft = make_spec(problem.setting, method, wishes.seed, train=options)
+        draft = make_spec(problem.setting, method, wishes.seed, train=train, options=options)
         device = choose_device(wishes.device)
         precision = Precision(choose_precision(draft.train.precision, device), device)
         speed = measure_speed(draft, problem, precision)
@@ -122,7 +149,9 @@ def _spec(
             "epochs": wishes.epochs or found.epochs,
             "epoch_steps": wishes.epoch_steps or found.epoch_steps,
         }
-    return make_spec(problem.setting, method, wishes.seed, train={**options, **length})
+    return make_spec(
+        problem.setting, method, wishes.seed, train={**train, **length}, options=options
+    )
 
 
 def _record(folder: Path) -> dict[str, Any] | None:
@@ -139,7 +168,8 @@ def _check_same(folder: Path, spec: RunSpec, problem: Problem) -> None:
         return
     if read_split(folder / "split.json") != problem.split:
         raise ConfigError(
-            f"{folder}: this run was begun on other images, or with another seed or target; "
+            f"{folder}: this run was begun on other images, or with another seed, target or "
+            f"number of folds; "
             f"restore what has changed, or choose another folder"
         )
     if read_spec(written).digest != spec.digest:

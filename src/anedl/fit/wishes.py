@@ -1,7 +1,9 @@
 """What the user of `anedl fit` may decide."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from anedl.errors import ConfigError
 
@@ -10,11 +12,19 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user may decide; None leaves a choice to `anedl fit`."""
+    """What the user may decide; None leaves a choice to `anedl fit`.
+
+    `decisions` are files of `anedl review` (or the run folders that hold them), or one of them.
+    `options` are further ones of the engine or of the `method`, by name.
+    """
 
     minutes: float = 10.0
     level: float = 0.05
     seed: int = 0
+    decisions: tuple[Path, ...] | Path | str = ()
+    folds: int | None = None
+    method: str = "anedl"
+    options: Mapping[str, Any] = field(default_factory=dict)
     image_size: int | None = None
     augmentation: str | None = None
     backbone: str | None = None
@@ -29,6 +39,12 @@ class Wishes:
     workers: int | None = None
     resume: bool = False
     quiet: bool = False
+
+    @property
+    def decision_files(self) -> tuple[Path, ...]:
+        """The files of decisions, however they were given."""
+        given = (self.decisions,) if isinstance(self.decisions, str | Path) else self.decisions
+        return tuple(map(Path, given))
 
     def __post_init__(self) -> None:
         if not self.minutes > 0:
@@ -49,6 +65,18 @@ class Wishes:
             raise ConfigError(
                 f"--selection-share {self.selection_share:g}: a share of the pile is above 0 and "
                 f"at most 1"
+            )
+        if self.folds is not None and (self.folds == 1 or self.folds < 0):
+            raise ConfigError(f"--folds {self.folds}: two folds or more, or 0 for none")
+        if self.folds and self.benjamini_hochberg:
+            raise ConfigError(
+                f"--folds {self.folds}: p-values from folds promise nothing about the share of "
+                f"false alarms; leave out --false-alarms or --folds"
+            )
+        if self.method == "supervised":
+            raise ConfigError(
+                "--method supervised: the labels alone are trained anyway, to compare with; name "
+                "a method that learns from the pile"
             )
         for name in ("batch_size", "top_m", "epochs", "epoch_steps"):
             value = getattr(self, name)

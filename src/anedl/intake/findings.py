@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,18 +68,21 @@ def find(
     groups: IntArray,
     skipped: Sequence[Skipped] = (),
     roles: Partition | None = None,
+    decided: Mapping[int, str] | None = None,
 ) -> Findings:
     """Gather the facts of a cache of labelled images followed by the pile.
 
     `groups` (N,) are the duplicate groups of all its images, `skipped` what was passed over before
-    the cache was built, `roles` a partition of the labelled images, in their order.
+    the cache was built, `roles` a partition of the labelled images, in their order. `decided` are
+    the classes of pile images, by position, that count among the labelled ones.
     """
-    items = cache.items
-    is_labelled = np.array([item.label is not None for item in items], np.bool_)
+    given = {n: item.label for n, item in enumerate(cache.items) if item.label is not None}
+    given |= decided or {}
+    is_labelled = np.array([n in given for n in range(len(cache.items))], np.bool_)
     ours, pile = np.flatnonzero(is_labelled), np.flatnonzero(~is_labelled)
-    labels = [str(items[position].label) for position in ours]
+    labels = [given[position] for position in ours.tolist()]
     # A class all of whose files are unreadable is still one that somebody wanted.
-    classes = sorted({e.item.label for e in cache.entries if e.item.label is not None})
+    classes = sorted({e.item.label for e in cache.entries if e.item.label is not None} | {*labels})
     passed = [*skipped, *cache.skipped]
     by_role: dict[str, dict[str, int]] = {}
     withheld = 0

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from anedl.data.dataset import IntArray
 from anedl.errors import ConfigError, DataError
@@ -31,13 +32,16 @@ def partition(
     seed: int,
     minimum: int,
     class_names: Sequence[str] | None = None,
+    only_train: npt.NDArray[np.bool_] | None = None,
 ) -> Partition:
     """Divide images with labels (N,) and duplicate groups (N,), −1 for an image alone.
 
     A class gives each role about its share of images, and every role with a share above zero at
     least one image; what is left, and at least one image of every class, is labelled. `minimum` is
     how many different images a class must have, near-duplicates counted once; one for every role
-    are needed in any case. `class_names` name the classes; one without images is refused.
+    are needed in any case. `class_names` name the classes; one without images is refused. Images
+    marked in `only_train` (N,) are labelled, and so is every near-duplicate of one; the shares are
+    of the others, and a class that consists of such images gives nothing to the other roles.
 
     Raises:
         ConfigError: shares that are negative or leave nothing to train on.
@@ -51,20 +55,21 @@ def partition(
         )
     count = int(labels.max(initial=-1)) + 1
     names = class_names if class_names is not None else [str(label) for label in range(count)]
-    # An image alone is a unit of its own.
-    units = np.where(groups >= 0, groups, groups.max(initial=-1) + 1 + np.arange(len(groups)))
+    units = _units(groups)
     by_class = [_pure_units(units, labels, label) for label in range(len(names))]
     wanted = max(minimum, 1 + sum(share > 0 for share in shares))
     _require(by_class, labels, names, wanted)
 
+    kept = np.zeros(len(labels), bool) if only_train is None else np.isin(units, units[only_train])
     role = np.zeros(len(labels), np.int64)
     for label, pure in enumerate(by_class):
+        pure = np.setdiff1d(pure, units[kept])
         generator = np.random.default_rng([seed, label])
         sizes = dict(zip(*np.unique(units[np.isin(units, pure)], return_counts=True), strict=True))
-        total = int((labels == label).sum())
+        total = int(((labels == label) & ~kept).sum())
         left = [int(unit) for unit in generator.permutation(pure)]
         for number, share in enumerate(shares, start=1):
-            if share == 0:
+            if share == 0 or not left:
                 continue
             # One unit stays to train with, and one for each role that is still to come.
             spare = len(left) - 1 - sum(later > 0 for later in shares[number:])
@@ -72,6 +77,41 @@ def partition(
             role[np.isin(units, list(taken))] = number
             left = [unit for unit in left if unit not in taken]
     return Partition(*(np.flatnonzero(role == number) for number in range(3)))
+
+
+def deal_folds(
+    labels: IntArray,
+    groups: IntArray,
+    folds: int,
+    seed: int,
+    only_train: npt.NDArray[np.bool_] | None = None,
+) -> IntArray:
+    """(N,) the fold of each image, 0 … `folds` − 1, and −1 for those that are in none.
+
+    Every class is spread evenly. As in `partition`, near-duplicates stay together, and neither
+    images that only train nor groups under several labels are in a fold.
+    """
+    units = _units(groups)
+    kept = np.zeros(len(labels), bool) if only_train is None else np.isin(units, units[only_train])
+    fold = np.full(len(labels), -1, np.int64)
+    sizes = np.zeros(folds, np.int64)
+    for label in range(int(labels.max(initial=-1)) + 1):
+        pure = np.setdiff1d(_pure_units(units, labels, label), units[kept])
+        of_class = np.zeros(folds, np.int64)
+        for unit in np.random.default_rng([seed, label, folds]).permutation(pure):
+            members = units == unit
+            # The fold with the fewest of this class; of several, the smallest as yet.
+            number = int(np.lexsort((sizes, of_class))[0])
+            fold[members] = number
+            of_class[number] += members.sum()
+            sizes[number] += members.sum()
+    return fold
+
+
+def _units(groups: IntArray) -> IntArray:
+    """(N,) what stays together: an image alone is a unit of its own."""
+    alone = groups.max(initial=-1) + 1 + np.arange(len(groups))
+    return np.where(groups >= 0, groups, alone).astype(np.int64)
 
 
 def _pure_units(units: IntArray, labels: IntArray, label: int) -> IntArray:

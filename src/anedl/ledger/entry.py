@@ -7,14 +7,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from anedl.engine.config import BUDGETS, CUSTOM
-from anedl.engine.spec import make_spec
+from anedl.engine.config import CUSTOM
+from anedl.engine.differences import differing_options
 from anedl.errors import AnedlError
 from anedl.files import write_json
-from anedl.methods.catalogue import short_name
+from anedl.methods.catalogue import get_method, short_name
 from anedl.options import convert, option_types, to_json
-
-LENGTH_OPTIONS = ("epochs", "epoch_steps")
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class LedgerRun:
     by default under that budget: an ablation is known by them. `recipe_hash` is of everything that
     the seeds of one experiment share, defaults included, so that runs from before and after a
     change of a default are told apart. `best_val` is None where no epoch was validated.
+    `method_sha256` is the hash of the file of a user's method, None for one of the package. Options
+    and hash are those of when the run began: what becomes of the file later changes neither.
     """
 
     setting: str
@@ -69,6 +69,7 @@ class LedgerRun:
     options: dict[str, Any]
     last: Figures
     best_val: Figures | None
+    method_sha256: str | None = None
 
     @property
     def file_name(self) -> str:
@@ -83,6 +84,8 @@ class LedgerRun:
         record = {a_field.name: getattr(self, a_field.name) for a_field in fields(self)}
         record["last"] = self.last.to_json()
         record["best_val"] = None if self.best_val is None else self.best_val.to_json()
+        if self.method_sha256 is None:
+            del record["method_sha256"]
         return record
 
 
@@ -142,7 +145,7 @@ def read_finished(folder: Path, command: str | None = None) -> LedgerRun:
         return LedgerRun(
             setting=config["setting"],
             split_hash=results["split_hash"],
-            method=_portable_name(config["method"]),
+            method=portable_name(config["method"]),
             config_hash=results["config_hash"],
             recipe_hash=recipe_hash(config),
             seed=config["seed"],
@@ -156,9 +159,10 @@ def read_finished(folder: Path, command: str | None = None) -> LedgerRun:
             torch=results["torch"],
             version=results["anedl"],
             command=command,
-            options=differing_options(config),
+            options=_stated_differences(folder, config),
             last=_figures(results["last"]),
             best_val=None if best is None else _figures(best),
+            method_sha256=config.get("method_sha256"),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise AnedlError(
@@ -166,39 +170,31 @@ def read_finished(folder: Path, command: str | None = None) -> LedgerRun:
         ) from error
 
 
-def differing_options(config: dict[str, Any]) -> dict[str, Any]:
-    """The options in a `config.json` that are not the named method's defaults under its budget.
+def _stated_differences(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """What made the run another than its method's plain one, as it was when the run began.
 
-    What a method or the engine fits to the length of a run is no difference in a run of another
-    length; that length is.
+    Runs from before this was kept are compared with the method as it is now, if it is the same.
     """
-    what = (config["setting"], config["method"], config["seed"], config["fold"],
-            config["development"], config["pool_limit"])  # fmt: skip
-    if config.get("budget", CUSTOM) in BUDGETS:
-        defaults = make_spec(*what, budget=config["budget"]).to_json()
-    else:
-        length = {name: config["train"][name] for name in LENGTH_OPTIONS}
-        defaults = make_spec(*what, train=length).to_json()
-        at_full = make_spec(*what).to_json()["train"]
-        defaults["train"] |= {name: at_full[name] for name in LENGTH_OPTIONS}
-    # Through JSON, where a tuple is a list, as in the file.
-    by_default = json.loads(json.dumps({**defaults["train"], **defaults["options"]}))
-    stated = {**config["train"], **config["options"]}
-    return {
-        name: value
-        for name, value in stated.items()
-        if name not in by_default or by_default[name] != value
-    }
+    if "differs" in config:
+        return _object("differs", config["differs"])
+    if config.get("method_sha256") not in (None, get_method(config["method"]).sha256):
+        raise AnedlError(
+            f"{folder}: the method's file {config['method'].rpartition(':')[0]} has changed since "
+            f"this run, which does not say in what it differed from the method as it was: restore "
+            f"the file, then record the run"
+        )
+    return differing_options(config)
 
 
 def recipe_hash(config: dict[str, Any]) -> str:
-    """SHA-256 of a `config.json` less its seed, its fold and the version that wrote it."""
-    shared = {key: config[key] for key in config if key not in ("anedl", "seed", "fold")}
-    shared["method"] = _portable_name(config["method"])
+    """SHA-256 of a `config.json` less its seed, its fold and what follows from the rest."""
+    apart = ("anedl", "seed", "fold", "differs")
+    shared = {key: config[key] for key in config if key not in apart}
+    shared["method"] = portable_name(config["method"])
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
 
-def _portable_name(method: str) -> str:
+def portable_name(method: str) -> str:
     """A method's name without the folder that its file, if it comes from one, lies in."""
     path, colon, class_name = method.rpartition(":")
     return f"{Path(path).name}:{class_name}" if colon else method
@@ -239,6 +235,7 @@ def _read_entry(path: Path) -> LedgerRun:
             options=_object("options", record["options"]),
             last=_read_figures(record["last"]),
             best_val=None if best is None else _read_figures(best),
+            method_sha256=convert("method_sha256", record.get("method_sha256"), str | None),
         )
     except (AnedlError, KeyError, TypeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
@@ -260,11 +257,11 @@ def _read_figures(record: dict[str, Any]) -> Figures:
 
 def _plain_values(cls: type, record: dict[str, Any]) -> dict[str, Any]:
     """Numbers and words by name, checked; keys that a later version may add are left alone."""
-    composite = ("options", "last", "best_val", "auroc", "unseen")
+    apart = ("options", "last", "best_val", "auroc", "unseen", "method_sha256")
     return {
         name: convert(name, record[name], wanted)
         for name, wanted in option_types(cls).items()
-        if name not in composite
+        if name not in apart
     }
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from textwrap import wrap
 from typing import Literal
 
 from anedl import __version__
@@ -13,7 +14,8 @@ from anedl.report.canvas import missing_extra
 
 Format = Literal["terminal", "markdown", "html"]
 TITLE = "Our runs and the published numbers"
-WIDEST_NAME = 48  # characters in a terminal
+WIDTH = 100  # characters of a line of words in a terminal
+WIDEST_NAME = 48
 MISSING_TITLE = "Published, without a full-length run of ours"
 
 
@@ -37,18 +39,18 @@ def render_terminal(ledger: Ledger, results: Path) -> str:
     """Columns of plain text; what is published but not run yet is only counted."""
     lines = []
     for section in sections(ledger):
-        lines += [section.title, section.remark, ""]
-        rows = [_shortened(row.cells) for block in section.blocks for row in block.rows]
+        lines += [section.title, *wrap(section.remark, WIDTH), ""]
+        rows = [line for block in section.blocks for row in block.rows for line in _folded(row)]
         widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
         for block in section.blocks:
             lines.append(block.setting)
             lines.append(_line(COLUMNS, widths))
-            lines += [_line(_shortened(row.cells), widths) for row in block.rows]
+            lines += [_line(line, widths) for row in block.rows for line in _folded(row)]
             lines.append("")
     if not ledger.tables:
         lines += [nothing_yet(results), ""]
     else:
-        lines += [ABOUT, ""]
+        lines += [*wrap(ABOUT, WIDTH), ""]
     lines += [f"warning: {warning}" for warning in ledger.warnings]
     if ledger.missing:
         lines.append(
@@ -103,10 +105,11 @@ def render_html(ledger: Ledger, results: Path) -> str:
     return page
 
 
-def _shortened(cells: tuple[str, ...]) -> tuple[str, ...]:
-    """A line whose name leaves room for its numbers."""
-    name, *others = cells
-    return (name if len(name) <= WIDEST_NAME else f"{name[: WIDEST_NAME - 1]}…", *others)
+def _folded(row: Row) -> list[tuple[str, ...]]:
+    """The cells of a row; a long name goes on below, so that it leaves room for the numbers."""
+    name, *others = row.cells
+    first, *more = wrap(name, WIDEST_NAME, subsequent_indent="  ") or [""]
+    return [(first, *others), *((part, *[""] * len(others)) for part in more)]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -58,7 +58,11 @@ class Beside:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ by seed alone, in the order of their seeds."""
+    """Runs that differ by seed alone, in the order of their seeds.
+
+    A study of several seeds on one fold has the seed to which that fold belongs, too, which also
+    stands among the seeds with a draw each.
+    """
 
     key: GroupKey
     label: str
@@ -162,10 +166,15 @@ def build_ledger(runs: Sequence[LedgerRun], published: Sequence[Published]) -> L
     by_key: dict[GroupKey, list[LedgerRun]] = {}
     for run in runs:
         by_key.setdefault(key_of(run), []).append(run)
+    for key, members in by_key.items():
+        if key.fold is not None:
+            # The seed whose own draw is that fold belongs to both: to the seeds with a draw each
+            # and to the seeds on this one draw.
+            plain = by_key.get(key._replace(fold=None), [])
+            members += [run for run in plain if run.fold == key.fold]
     by_table: dict[tuple[str, bool], list[Group]] = {}
     for key in sorted(by_key, key=_order):
-        members = tuple(sorted(by_key[key], key=lambda run: (run.seed, run.config_hash)))
-        group = Group(key, _label(key, by_key), members)
+        group = Group(key, _label(key, by_key), tuple(sorted(by_key[key], key=_run_order)))
         by_table.setdefault((key.budget, key.development), []).append(group)
     tables = []
     for budget, development in sorted(by_table, key=_table_order):
@@ -250,6 +259,10 @@ def _over(values: Iterable[float | None]) -> MeanStd | None:
     found = list(values)
     numbers = [value for value in found if value is not None]
     return mean_std(numbers) if numbers and len(numbers) == len(found) else None
+
+
+def _run_order(run: LedgerRun) -> tuple[int, str]:
+    return run.seed, run.config_hash
 
 
 def _order(key: GroupKey) -> tuple[Any, ...]:

@@ -75,6 +75,12 @@ class Progress:
     epoch: Tensor
     fraction: Tensor
 
+    def rise(self, share: float, after: Tensor) -> Tensor:
+        """From 0 at the fraction `after` () to 1 over that share of what then is left, ()."""
+        if share == 0:
+            return torch.ones_like(self.fraction)
+        return ((self.fraction - after) / (1 - after) / share).clamp(0.0, 1.0)
+
 
 @dataclass(frozen=True)
 class Losses:
@@ -130,9 +136,14 @@ class MethodConfig:
 
 
 class Method(nn.Module, ABC):
-    """A training method: what it wants in a batch, its loss, its selection and its outputs."""
+    """A training method: what it wants in a batch, its loss, its selection and its outputs.
+
+    `engine` are the engine's options that a method from a user's file changes, by name; those of
+    the package state theirs in the catalogue.
+    """
 
     config_type: ClassVar[type[MethodConfig]] = MethodConfig
+    engine: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, config: Any, backbone: nn.Module, task: Task) -> None:
         super().__init__()

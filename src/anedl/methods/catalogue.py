@@ -136,11 +136,12 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
                 "learning_rate": 2e-3,
                 "schedule": "constant",
                 "weight_decay": 0.0,
+                "multiplicative_decay": 0.02,
                 # Released: 100 passes over the images, of 78 thousand steps in 1.13 million.
                 "pretrain_share": 0.07,
             },
             by_dataset={"digits": {"score_window": 2, "ramp_share": 0.4}},
-            engine_by_dataset=DIGITS_STAGES,
+            engine_by_dataset={"digits": {**DIGITS_STAGES["digits"], "multiplicative_decay": 0.0}},
             in_epochs={"score_window": 2},  # fewer would be no average
         ),
         "t2t": Entry(
@@ -178,12 +179,21 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
         "prosub": Entry(
             Prosub,
             "nearness to the subspace of the class prototypes",
-            engine={"pretrain_share": 0.1},  # released: 50 thousand of 2^19 steps
+            engine={
+                "pretrain_share": 0.1,  # released: 50 thousand of 2^19 steps
+                "schedule": "cosine-7/16",
+                "hold_pretraining": True,
+            },
             by_dataset={"digits": DIGITS_VIEWS, "own": DIGITS_VIEWS},
             engine_by_dataset={
-                **DIGITS_STAGES,
-                "cifar100": {"weight_decay": 1e-3},
-                "miniimagenet": {"weight_decay": 1e-3},  # released for Tiny-ImageNet
+                "digits": {
+                    **DIGITS_STAGES["digits"],
+                    "schedule": "cosine",
+                    "hold_pretraining": False,
+                },
+                "cifar100": {"weight_decay": 1e-3, "schedule": "cosine-5/16"},
+                # Released for Tiny-ImageNet.
+                "miniimagenet": {"weight_decay": 1e-3, "schedule": "cosine-5/16"},
                 "imagenet30": {"pretrain_share": 0.3},
             },
         ),
@@ -244,5 +254,10 @@ def _from_file(path: Path, class_name: str) -> Entry:
     method = getattr(module, class_name, None)
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise ConfigError(f"method {path}:{class_name}: the file has no such subclass of Method")
+    if not isinstance(method.engine, Mapping):
+        raise ConfigError(
+            f"method {path}:{class_name}: engine must map names of the engine's options to values, "
+            f"as in engine = {{'weight_decay': 0.0}}"
+        )
     summary = (method.__doc__ or "a method from a file").strip().splitlines()[0]
-    return Entry(method, summary, source=path.resolve(), sha256=sha256)
+    return Entry(method, summary, engine=method.engine, source=path.resolve(), sha256=sha256)

@@ -9,8 +9,9 @@ threshold, join UDA. The inlier score is the match of an image with its predicte
 
 Chosen where the specification leaves a choice, or where this engine differs: the pool is filtered
 anew each epoch (the original: every tenth of the second stage); all pairs of a step pass the
-matching head together, so that its BatchNorm cannot tell labelled from pool images; the second
-stage's learning rate and schedule are the engine's, the same in both stages.
+matching head together, so that its BatchNorm cannot tell labelled from pool images; learning rate,
+schedule, weight decay and averaging are the engine's, the same in both stages (the original: a
+first stage at 0.1 that falls in steps, decay of every parameter, no average).
 """
 
 from dataclasses import dataclass
@@ -213,7 +214,7 @@ class T2t(Method):
                 self.pretrained.copy_(progress.fraction)
             return Losses(terms)
 
-        ramp = self._ramp(progress)
+        ramp = progress.rise(config.ramp_share, self.pretrained)
         terms["entropy"] = ramp * config.entropy_weight * matching_entropy(matches[1]).mean()
         weak, strong = kept_logits.chunk(2)
         divergence, sure = uda(strong, weak, config.uda_temperature, config.uda_threshold)
@@ -242,13 +243,6 @@ class T2t(Method):
         classes = torch.cat([group for _, group in pairs])
         logits: Tensor = self.match(features, classes)
         return list(torch.split(logits, [len(group) for group, _ in pairs]))
-
-    def _ramp(self, progress: Progress) -> Tensor:
-        """Rise from 0 to 1 over the first `ramp_share` of self-training, ()."""
-        if self.config.ramp_share == 0:
-            return torch.ones_like(progress.fraction)
-        done = (progress.fraction - self.pretrained) / (1 - self.pretrained)
-        return (done / self.config.ramp_share).clamp(0.0, 1.0)
 
     def select(self, outputs: Outputs) -> Selection:
         """The pool images that match their predicted class, above Otsu's cut; never none."""

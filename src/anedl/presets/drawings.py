@@ -1,9 +1,13 @@
 """The figure of an experiment: bars, AUROC over M, or the images at both ends of an order."""
 
+import struct
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
 from anedl.data.augment.host import HostAugment
 from anedl.errors import AnedlError
@@ -42,10 +46,35 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST_LABEL = 44
+RUNS_NOTE = "anedl-runs"  # the name of a PNG's note on how many runs it shows
 
 
-def save_figure(outcome: Outcome, data_root: Path | None = None) -> Path:
-    """Draw what the experiment came to into `results/figures/` and return the file.
+@dataclass(frozen=True)
+class Drawn:
+    """A figure that was written, and the one of more runs that was kept, if one was.
+
+    `kept_runs` is None where the kept one does not say of how many runs it is.
+    """
+
+    path: Path
+    runs: int
+    kept: Path | None = None
+    kept_runs: int | None = None
+
+    def __str__(self) -> str:
+        said = f"{self.path} (of {_runs(self.runs)})"
+        if self.kept is None:
+            return said
+        holds = "whose number of runs is unknown" if self.kept_runs is None else (
+            f"of {_runs(self.kept_runs)}"
+        )  # fmt: skip
+        return f"{said}; {self.kept}, {holds}, is kept (delete it to have it replaced)"
+
+
+def save_figure(outcome: Outcome, data_root: Path | None = None) -> Drawn:
+    """Draw what the experiment came to into `results/figures/`.
+
+    A figure of more runs is not replaced: the new one then has its runs and seeds in its name.
 
     Raises:
         AnedlError: no run is done, the packages to draw with are missing, or the images are.
@@ -63,11 +92,39 @@ def save_figure(outcome: Outcome, data_root: Path | None = None) -> Path:
     settings = [setting.replace("/", "-") for setting in dict.fromkeys(r.setting for r in rows)]
     kinds = ["fast" if terms.budget == "fast" else "", "dev" if terms.development else ""]
     where = settings if len(settings) == 1 else [f"{len(settings)}-settings"]
-    name = "-".join([experiment.name, *where, *filter(None, kinds)])
+    of = experiment.name.replace("/", "-")  # a column is called as its setting
+    name = "-".join([*dict.fromkeys([of, *where]), *filter(None, kinds)])
     path = terms.results / "figures" / f"{name}.png"
-    with replacing(path) as temporary:
-        temporary.write_bytes(to_png(figure))
-    return path
+    runs = len({digest for row in rows for digest in outcome.shown(row)})
+    drawn = Drawn(path, runs)
+    if path.exists() and ((before := runs_in(path)) is None or before > runs):
+        seeds = "-".join(map(str, terms.seeds))
+        beside = path.with_name(f"{name}-{runs}-runs-seeds-{seeds}.png")
+        drawn = Drawn(beside, runs, path, before)
+    with replacing(drawn.path) as temporary:
+        temporary.write_bytes(_noted(to_png(figure), str(runs)))
+    return drawn
+
+
+def runs_in(path: Path) -> int | None:
+    """Of how many runs a figure is; None where it does not say."""
+    try:
+        with Image.open(path) as image:
+            return int(image.info[RUNS_NOTE])
+    except (OSError, KeyError, ValueError, TypeError):
+        return None
+
+
+def _noted(png: bytes, text: str) -> bytes:
+    """The same PNG with a line of text about its runs, right after its header."""
+    header = 33  # bytes: the signature and the first chunk, which is always as long
+    chunk = b"tEXt" + RUNS_NOTE.encode() + b"\0" + text.encode()
+    noted = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return png[:header] + noted + png[header:]
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def bars_figure(outcome: Outcome, rows: list[Row]) -> "Figure":
@@ -96,12 +153,16 @@ def bars_figure(outcome: Outcome, rows: list[Row]) -> "Figure":
             axes.set_yticks(range(len(names)), shown, parse_math=False)
             axes.set_ylim(len(names) - 0.4, -0.6)
             axes.set_xlim(left=0)
+            # Room for the numbers, not for more than there can be.
+            axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 100])
             axes.set_title(f"{setting}: {NAMES[measure]} (%)", fontsize=10, parse_math=False)
             axes.tick_params(colors=FAINT)
             tidy(axes)
             axes.grid(False, axis="y")
-    figure.supxlabel("bar: mean of the last models; dot: a run; line: published", fontsize=8,
-                     color=FAINT)  # fmt: skip
+    said = "bar: mean of the last models; dot: a run"
+    if any(outcome.published_of(row) for row in rows):
+        said += "; line: published"
+    figure.supxlabel(said, fontsize=8, color=FAINT)
     return figure
 
 

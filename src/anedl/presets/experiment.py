@@ -2,11 +2,12 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from anedl.data.settings import get_setting
 from anedl.engine.spec import RunSpec, make_spec
+from anedl.errors import ConfigError, unknown_name
 from anedl.ledger.published import Published, matching
 from anedl.methods.catalogue import full_name, get_method, short_name
 
@@ -30,21 +31,28 @@ class Row:
     options: Mapping[str, Any] = field(default_factory=dict)
     score: str = OWN_SCORE
 
-    def command(self, seed: int, budget: str, development: bool = False) -> str:
-        """What trains one run of this row from the command line."""
+    def command(
+        self,
+        seed: int,
+        budget: str,
+        development: bool = False,
+        train: Mapping[str, Any] | None = None,
+        more: Sequence[str] = (),
+    ) -> str:
+        """What trains one run of this row from the command line; `more` are its last words."""
         words = ["anedl", "train", self.setting, "--method", self.method, "--seed", str(seed)]
         if budget != "full":
             words += ["--budget", budget]
         if development:
             words.append("--dev")
-        for name, value in self.options.items():
+        for name, value in {**(train or {}), **self.options}.items():
             flag = name.replace("_", "-")
             if isinstance(value, bool):
                 words.append(f"--{flag}" if value else f"--no-{flag}")
             else:
                 several = value if isinstance(value, tuple | list) else (value,)
                 words += [f"--{flag}", *map(str, several)]
-        return shlex.join(words)
+        return shlex.join([*words, *more])
 
     def spec(
         self,
@@ -74,7 +82,8 @@ class Experiment:
     """Rows, the measures a table shows of them, and the drawing that goes with it.
 
     `published_as` is what the file of published numbers calls it. `needs_outputs` says that it
-    looks at what the models say of single images, which only a run folder holds.
+    looks at what the models say of single images, which only a run folder holds. `given` are the
+    options that were added to those of the rows.
     """
 
     name: str
@@ -84,6 +93,7 @@ class Experiment:
     published_as: str
     drawing: Drawing = "bars"
     needs_outputs: bool = False
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -91,7 +101,10 @@ class Experiment:
         return tuple(dict.fromkeys(row.setting for row in self.rows))
 
     def with_methods(self, methods: Sequence[str]) -> "Experiment":
-        """These methods only; one that no row has is added with its plain options.
+        """These methods only, each once; one that no row has is added with its plain options.
+
+        What an ablation does to a method it does to a variant of it as well, which is another entry
+        of the catalogue with the same class, or a subclass in a file.
 
         Raises:
             ConfigError: there is no such method.
@@ -99,21 +112,47 @@ class Experiment:
         rows = []
         for setting in self.settings:
             of_setting = [row for row in self.rows if row.setting == setting]
-            for method in methods:
-                get_method(method)
+            for method in dict.fromkeys(map(full_name, methods)):
+                cls = get_method(method).method
                 known = [row for row in of_setting if row.method == method]
-                rows += known or [Row(setting, full_name(method), short_name(method))]
+                like = [r for r in of_setting if issubclass(cls, get_method(r.method).method)]
+                if not known and any(row.options or row.score != OWN_SCORE for row in like):
+                    name = short_name(method)
+                    known = [replace(r, method=method, label=f"{name}: {r.label}") for r in like]
+                rows += known or [Row(setting, method, short_name(method))]
         return replace(self, rows=tuple(rows))
 
     def with_settings(self, settings: Sequence[str]) -> "Experiment":
-        """The rows of these settings; for one that it has not, its first setting's rows there.
+        """The rows of these settings, each once; where it has none, its first setting's rows there.
 
         Raises:
             ConfigError: there is no such setting.
         """
         rows: list[Row] = []
-        for name in settings:
-            setting = get_setting(name).name
+        for setting in dict.fromkeys(get_setting(name).name for name in settings):
             like = setting if setting in self.settings else self.settings[0]
             rows += [replace(row, setting=setting) for row in self.rows if row.setting == like]
         return replace(self, rows=tuple(rows))
+
+    def with_options(self, options: Mapping[str, Any]) -> "Experiment":
+        """Every row whose method has such an option with these as well.
+
+        Raises:
+            ConfigError: no method has one of them, or the rows differ in it.
+        """
+        rows, known = [], set()
+        for row in self.rows:
+            names = {a_field.name for a_field in fields(get_method(row.method).method.config_type)}
+            known |= names
+            added = {name: value for name, value in options.items() if name in names}
+            for name in added:
+                if name in row.options:
+                    raise ConfigError(
+                        f"option {name}: the rows of {self.name} differ in it, so it cannot be "
+                        f"given for all of them"
+                    )
+            rows.append(replace(row, options={**row.options, **added}))
+        for name in options:
+            if name not in known:
+                raise unknown_name("option", name, known)
+        return replace(self, rows=tuple(rows), given={**self.given, **options})

@@ -1,30 +1,21 @@
 """The paper's experiments: Tables 1 and 2, Mini-ImageNet, every ablation and the case study.
 
-Each is a function whose docstring states its command, the published score with its source and what
-it costs. Scores are test AUROC and error in per cent, mean ± deviation of three runs. Steps are of
-the full budget; `fast` takes a quarter. A time is stated only where one was measured, and none of
-these has been yet.
+The columns of both tables, cell by cell, are in `cells.py`. Each experiment is a function whose
+docstring states its command, the published score with its source and the time to expect. Scores are
+test AUROC and error in per cent, mean ± deviation of three runs. Times are for seeds 1, 2 and 3.
+Those of ANEDL on CIFAR are PREDICTED, for one NVIDIA H200, from measured steps of 2.8 and 4.7 ms in
+the two stages (`times.py`). On the digits (`--setting digits`) a run of ANEDL takes about half a
+minute on two CPU cores that have nothing else to do; the runs in the ledger, made on busy ones,
+took up to two and a half.
 """
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from anedl.methods.catalogue import METHODS
+from anedl.presets.cells import COLUMNS, OTHER_METHODS, TABLE_METHODS
 from anedl.presets.experiment import Experiment, Row
 
-# Those the paper compares first, then the others of the catalogue.
-TABLE_METHODS = ("fixmatch", "mtc", "t2t", "openmatch", "anedl")
-OTHER_METHODS = tuple(name for name in METHODS if name not in TABLE_METHODS)
-TABLE_SETTINGS = (
-    "cifar10-6/50",
-    "cifar10-6/100",
-    "cifar10-6/400",
-    "cifar100-55/50",
-    "cifar100-55/100",
-    "cifar100-80/50",
-    "cifar100-80/100",
-    "imagenet30-20/130",
-)
+TABLE_SETTINGS = tuple(COLUMNS)
 MINI_SETTINGS = ("miniimagenet-50/50", "miniimagenet-60/50", "miniimagenet-80/50")
 ABLATION_SETTING = "cifar100-55/50"
 
@@ -39,7 +30,9 @@ def table1() -> Experiment:
     98.5±0.2, 99.0±0.2, 99.4±0.1 with 50, 100, 400 labels a class; CIFAR-100 with 55 classes
     90.3±0.1, 91.1±0.4, with 80 classes 89.2±0.5, 91.1±1.0 with 50, 100 labels; ImageNet-30
     96.6±0.3. It has no row for the methods after the first five here.
-    Cost: 204,800 steps a run, ImageNet-30 102,400; time not measured.
+    Expected time: predicted for ANEDL on CIFAR 17 minutes a run (204,800 steps), 6 hours for its 21
+    runs; with `--budget fast` 4 to 5 minutes and 1.5 hours. Not measured: the other methods, and
+    ImageNet-30 (102,400 steps a run).
     """
     rows = _cells(TABLE_SETTINGS, TABLE_METHODS + OTHER_METHODS)
     return Experiment("table1", "Table 1: AUROC", rows, ("auroc",), "tables-1-2")
@@ -51,7 +44,7 @@ def table2() -> Experiment:
     Command: `anedl reproduce table2`.
     Published (Table 2 of the paper), ANEDL: CIFAR-10 9.6±0.4, 7.0±0.4, 5.5±0.2; CIFAR-100 with 55
     classes 26.7±0.2, 23.2±0.6, with 80 classes 32.3±0.3, 28.5±0.2; ImageNet-30 11.3±0.4.
-    Cost: nothing beyond Table 1.
+    Expected time: none beyond that of Table 1, else the same.
     """
     rows = _cells(TABLE_SETTINGS, TABLE_METHODS + OTHER_METHODS)
     return Experiment("table2", "Table 2: error", rows, ("error",), "tables-1-2")
@@ -63,7 +56,7 @@ def mini_imagenet() -> Experiment:
     Command: `anedl reproduce mini-imagenet`.
     Published as a picture only (panels a and b of the experiments' figure): the numbers are not
     available, nor is the choice of classes.
-    Cost: 204,800 steps a run; time not measured.
+    Expected time: not measured (204,800 steps a run with ResNet-18 on 84×84 images, 18 runs).
     """
     rows = _cells(MINI_SETTINGS, ("openmatch", "anedl"))
     return Experiment(
@@ -78,7 +71,8 @@ def ablation_ano() -> Experiment:
     Published (component analysis of ANO; AUROC / error): none 88.4±0.4 / 27.0±0.3, NO 89.0±0.3 /
     26.9±0.3, NO and Adaptive 90.3±0.1 / 26.7±0.2. That "none" means no pool term at all and "no
     Adaptive" no log-determinants either is our reading.
-    Cost: 204,800 steps a run; time not measured.
+    Expected time: predicted 17 minutes a run (204,800 steps), 2.6 hours for 9 runs; with `--budget
+    fast` 4 to 5 minutes and 40 minutes. With `--setting digits` some minutes without a GPU.
     """
     rows = (
         _ablated("no NO, no Adaptive", negative=False, adaptive=False),
@@ -96,7 +90,8 @@ def ablation_metric() -> Experiment:
     89.8±0.2 / 27.8±0.2; ŷ·α, ŷ·α 88.4±0.3 / 26.7±0.2; ŷ·α, Eq. 9 90.3±0.1 / 26.7±0.2. The last two
     are the same runs judged by two scores; the fourth combination, not in the paper, comes for
     nothing with the first.
-    Cost: 204,800 steps a run, two runs a seed; time not measured.
+    Expected time: predicted 17 minutes a run (204,800 steps), 1.7 hours for 6 runs, two a seed;
+    with `--budget fast` 4 to 5 minutes and 25 minutes.
     """
     by_top_m = {"selection_score": "top_m_evidence"}
     rows = (
@@ -116,7 +111,7 @@ def ablation_m() -> Experiment:
     Command: `anedl reproduce ablation-m`.
     Published as a picture only (panel c of the experiments' figure). The text says that M = 25 is
     better than all K = 55, and that too small an M misses evidence.
-    Cost: nothing where ANEDL's runs are there, else theirs.
+    Expected time: seconds where ANEDL's runs are there, else theirs: predicted 17 minutes each.
     """
     return Experiment(
         "ablation-m", "The effect of M in Eq. 9", (_ablated("anedl"),), ("auroc",), "ablation-m",
@@ -130,7 +125,8 @@ def ablation_kl() -> Experiment:
     Command: `anedl reproduce ablation-kl`.
     Published (supplement D.1; AUROC / error): original 89.9±0.3 / 27.0±0.2, P = 100 90.3±0.1 /
     26.7±0.2, P = 200 89.9±0.9 / 26.9±0.2.
-    Cost: 204,800 steps a run; time not measured.
+    Expected time: predicted 17 minutes a run (204,800 steps), 2.6 hours for 9 runs; with `--budget
+    fast` 4 to 5 minutes and 40 minutes.
     """
     rows = (
         _ablated("original KL (Eq. 4)", kl="original"),
@@ -146,7 +142,8 @@ def ablation_debias() -> Experiment:
     Command: `anedl reproduce ablation-debias`.
     Published (supplement D.2; AUROC / error): OpenMatch 87.0±1.1 / 27.7±0.4, without DebiasPL
     90.0±0.5 / 27.0±0.2, with it 90.3±0.1 / 26.7±0.2.
-    Cost: 204,800 steps a run; time not measured.
+    Expected time: predicted 17 minutes a run (204,800 steps), 1.7 hours for the 6 runs of ANEDL;
+    with `--budget fast` 4 to 5 minutes and 25 minutes. Not measured: OpenMatch.
     """
     rows = (
         Row(ABLATION_SETTING, "openmatch", "OpenMatch beside it"),
@@ -162,7 +159,8 @@ def case_study() -> Experiment:
     Command: `anedl reproduce case-study` (of the first seed).
     Published (supplement D.3) as a picture of chosen images, each with its uncertainty and its
     place in the order of all by both methods.
-    Cost: nothing where the runs are there, else theirs.
+    Expected time: seconds where the runs are there, else theirs: predicted 17 minutes for ANEDL,
+    not measured for OpenMatch.
     """
     rows = (_ablated("anedl"), Row(ABLATION_SETTING, "openmatch", "openmatch"))
     return Experiment(
@@ -175,6 +173,7 @@ EXPERIMENTS: Mapping[str, Callable[[], Experiment]] = MappingProxyType(
     {
         "table1": table1,
         "table2": table2,
+        **COLUMNS,
         "mini-imagenet": mini_imagenet,
         "ablation-ano": ablation_ano,
         "ablation-metric": ablation_metric,

@@ -6,12 +6,15 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
+from anedl.data.sources import load_dataset
 from anedl.engine.spec import RunSpec, default_folder, read_spec
-from anedl.errors import AnedlError
+from anedl.errors import AnedlError, DataError
 from anedl.ledger.entry import LedgerRun, read_ledger, record_run
 from anedl.ledger.published import Published, published_file, read_published
+from anedl.ledger.table import WITHOUT_EFFECT
 from anedl.presets.experiment import Experiment, Row
 from anedl.presets.jobs import Done, Job, Place, train_jobs
 
@@ -28,6 +31,11 @@ class Terms:
     runs: Path = Path("runs")
     results: Path = Path("results")
     train: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether a published number may stand beside its runs, if it is of their rows' options."""
+        return not self.development and all(name in WITHOUT_EFFECT for name in self.train)
 
 
 @dataclass(frozen=True)
@@ -68,15 +76,19 @@ class Outcome:
         """Their folders, where these are here."""
         return [self.folders[d] for d in self._digests(row) if d in self.folders]
 
+    def shown(self, row: Row) -> list[str]:
+        """The digests of the runs that are shown of a row."""
+        known = self.folders if self.experiment.needs_outputs else self.done
+        return [digest for digest in self._digests(row) if digest in known]
+
     def has(self, row: Row) -> bool:
         """Whether there is something to show of a row."""
-        found = self.folders_of(row) if self.experiment.needs_outputs else self.runs_of(row)
-        return bool(found)
+        return bool(self.shown(row))
 
     def published_of(self, row: Row) -> Published | None:
         """The published number to set beside a row; None where ours would not be its like."""
         run = next(iter(self.runs_of(row)), None)
-        if run is None or run.development or run.budget == "custom":
+        if run is None or run.budget == "custom" or not self.terms.comparable:
             return None
         return row.published(self.published, self.experiment.published_as)
 
@@ -107,7 +119,7 @@ def plan(experiment: Experiment, terms: Terms) -> list[Planned]:
             if spec.digest in finished:
                 folder, state = finished[spec.digest], "finished"
             else:
-                folder, state = _place_for(row, spec, terms.runs)
+                folder, state = _place_for(row, spec, terms)
                 if spec.digest in recorded and not experiment.needs_outputs:
                     state = "recorded"
             planned[spec.digest] = Planned(row, seed, spec, folder, state)
@@ -123,13 +135,16 @@ def run_experiment(
     """Train what is missing, record every finished run in the ledger, and gather the outcome.
 
     A run that fails is among the outcome's failures and loses no other.
+
+    Raises:
+        AnedlError: before anything is trained, if data are missing or a folder cannot be written.
     """
     planned = plan(experiment, terms)
     by_folder = {one.folder: one for one in planned}
 
     def record(one: Planned) -> None:
-        command = one.row.command(one.seed, terms.budget, terms.development)
-        record_run(one.folder, terms.results, None if terms.train else command)
+        command = one.row.command(one.seed, terms.budget, terms.development, terms.train)
+        record_run(one.folder, terms.results, command)
 
     def end(done: Done) -> None:
         # At once, so that an interrupted experiment keeps what it has.
@@ -139,10 +154,22 @@ def run_experiment(
             told(done)
 
     known = {run.config_hash for run in read_ledger(terms.results)}
-    for one in planned:
-        if one.state == "finished" and one.spec.digest not in known:
-            record(one)
-    ended = train_jobs([_job(one, terms) for one in to_train(planned)], place, end)
+    unrecorded = [
+        one for one in planned if one.state == "finished" and one.spec.digest not in known
+    ]
+    missing = to_train(planned)
+    if missing or unrecorded:
+        _check_writable(terms.results / "runs", terms.results / "figures")
+    if missing:
+        _check_writable(terms.runs)
+        if lacking := missing_data(missing, place.data_root):
+            raise DataError(
+                f"nothing was trained, for data are missing:\n{lacking}\n"
+                f"--setting chooses the settings whose data are there, --data says where data are"
+            )
+    for one in unrecorded:
+        record(one)
+    ended = train_jobs([_job(one, terms) for one in missing], place, end)
     failures = [done for done in ended if done.error is not None]
     if any(spec_of(one.row, one.seed, terms).digest != one.spec.digest for one in planned):
         raise AnedlError(
@@ -165,6 +192,33 @@ def run_experiment(
 def to_train(planned: Sequence[Planned]) -> list[Planned]:
     """Those that must still be trained, or trained to their end."""
     return [one for one in planned if one.state in ("cut", "missing")]
+
+
+def missing_data(planned: Sequence[Planned], root: Path | None = None) -> str:
+    """A line for each data set of these runs that is not there or not whole, with its remedy."""
+    settings: dict[str, dict[str, None]] = {}
+    for one in planned:
+        settings.setdefault(one.spec.terms.dataset, {})[one.spec.setting] = None
+    lines = []
+    for dataset, names in settings.items():
+        try:
+            load_dataset(dataset, root)
+        except DataError as error:
+            lines.append(f"  {', '.join(names)}: {error}")
+    return "\n".join(lines)
+
+
+def _check_writable(*folders: Path) -> None:
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise AnedlError(
+                f"{folder}: cannot be written ({error.strerror}), so nothing was trained; name "
+                f"other places with --runs and --results"
+            ) from error
 
 
 def _job(one: Planned, terms: Terms) -> Job:
@@ -191,15 +245,19 @@ def _finished(runs: Path) -> dict[str, Path]:
     return found
 
 
-def _place_for(row: Row, spec: RunSpec, runs: Path) -> tuple[Path, State]:
-    """Where a run that is not finished goes on or begins; another run's folder is not touched."""
+def _place_for(row: Row, spec: RunSpec, terms: Terms) -> tuple[Path, State]:
+    """Where a run that is not finished goes on or begins; another run's folder is not touched.
+
+    A run with options of the engine has its digest in its name, so that the plain name stays free.
+    """
     variant = re.sub(
         r"[^a-z0-9.]+", "-", "-".join(f"{k}-{v}" for k, v in row.options.items()).lower()
     )
     plain = default_folder(
-        spec.setting, spec.method, spec.seed, spec.development, spec.budget, runs, variant
+        spec.setting, spec.method, spec.seed, spec.development, spec.budget, terms.runs, variant
     )
-    for folder in (plain, plain.with_name(f"{plain.name}-{spec.digest[:8]}")):
+    named = plain.with_name(f"{plain.name}-{spec.digest[:8]}")
+    for folder in (named,) if terms.train else (plain, named):
         config = folder / "config.json"
         if not config.exists():
             return folder, "missing"

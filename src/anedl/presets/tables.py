@@ -47,9 +47,13 @@ def markdown(outcome: Outcome) -> str:
 def terms_line(outcome: Outcome) -> str:
     """What a reader must know before comparing."""
     terms = outcome.terms
+    several = len(terms.seeds) > 1
     seeds = ", ".join(map(str, terms.seeds))
+    over = f"mean ± deviation over the seeds {seeds}" if several else f"of the one seed {seeds}"
     budgets = sorted({run.budget for run in outcome.done.values()}) or [terms.budget]
-    line = f"Per cent, mean ± deviation over the seeds {seeds}; budget {' and '.join(budgets)}."
+    line = f"Per cent, {over}; budget {' and '.join(budgets)}."
+    if given := {**terms.train, **outcome.experiment.given}:
+        line += f" With {', '.join(f'{name} = {value}' for name, value in given.items())}."
     if terms.development:
         return f"{line} Development splits: not to be set beside published numbers."
     if budgets == ["fast"]:
@@ -112,26 +116,26 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _rows(outcome: Outcome, rows: Sequence[Row]) -> str:
-    header = ["", "runs"]
+    """A line a row; columns for published numbers only where there is one in this setting."""
+    header, columns = ["", "runs"], [[row.label for row in rows]]
+    columns.append([str(len(outcome.runs_of(row))) for row in rows])
     for measure in outcome.experiment.measures:
         name = NAMES[measure]
-        header += [f"{name}, last", f"{name}, best validation", f"{name}, published", "difference"]
-    lines = []
-    for row in rows:
-        runs = outcome.runs_of(row)
-        line = [row.label, str(len(runs))]
-        for measure in outcome.experiment.measures:
-            last = _mean(figure_of(row, runs, measure, "last"))
-            published = published_figure(outcome.published_of(row), measure)
-            both = last is not None and published is not None
-            line += [
-                format_figure(last),
-                format_figure(_mean(figure_of(row, runs, measure, "best_val"))),
-                format_figure(published),
-                f"{last.mean - published.mean:+.1f}" if both and last and published else "–",
-            ]
-        lines.append(line)
-    return table(header, lines)
+        last = [_mean(figure_of(r, outcome.runs_of(r), measure, "last")) for r in rows]
+        best = [_mean(figure_of(r, outcome.runs_of(r), measure, "best_val")) for r in rows]
+        header += [f"{name}, last", f"{name}, best validation"]
+        columns += [[*map(format_figure, last)], [*map(format_figure, best)]]
+        published = [published_figure(outcome.published_of(row), measure) for row in rows]
+        if any(published):
+            header += [f"{name}, published", "difference"]
+            columns.append([*map(format_figure, published)])
+            columns.append(
+                [
+                    f"{ours.mean - theirs.mean:+.1f}" if ours and theirs else "–"
+                    for ours, theirs in zip(last, published, strict=True)
+                ]
+            )
+    return table(header, zip(*columns, strict=True))
 
 
 def _over_m(outcome: Outcome, row: Row) -> str:

@@ -17,7 +17,11 @@ FIRST = "#009E73"
 SECOND = "#CC79A7"
 INK = "#222222"
 FAINT = "#777777"
+PALE = "#BBBBBB"
+GRID = "#E4E4E4"
 BAND = "#F0F0F0"
+
+LINES = ((FIRST, "-"), (SECOND, "--"), (INK, ":"))  # colour and dash of curves in one figure
 
 PAGE_WIDTH = 8.0  # inches
 DOTS_PER_INCH = 144
@@ -42,7 +46,7 @@ def new_figure(width: float, height: float) -> "Figure":
 def tidy(axes: "Axes") -> None:
     """Take the box away and leave a light grid."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, color="#E4E4E4", linewidth=0.8)
+    axes.grid(True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
 
 
@@ -68,6 +72,6 @@ def to_png(figure: "Figure") -> bytes:
     return buffer.getvalue()
 
 
-def width_in_inches(png: bytes) -> float:
-    """The width of what `to_png` returned, read from the PNG's header."""
-    return int.from_bytes(png[16:20], "big") / DOTS_PER_INCH
+def shortened(name: str, longest: int) -> str:
+    """A name cut to fit, with an ellipsis where something was lost."""
+    return name if len(name) <= longest else name[: longest - 1] + "…"

@@ -12,8 +12,7 @@ from anedl.evaluation.summary import (
     mean_std,
     paired_difference,
 )
-from anedl.report.canvas import FAINT, FIRST, INK, PAGE_WIDTH, new_figure, tidy
-from anedl.report.figures import shortened
+from anedl.report.canvas import FAINT, FIRST, INK, PAGE_WIDTH, PALE, new_figure, shortened, tidy
 from anedl.report.pictures import Picture, picture
 from anedl.report.run_folder import Run, read_run
 
@@ -120,6 +119,7 @@ def seeds_picture(methods: Sequence[MethodRuns]) -> Picture:
         f"{name}: error {values[0]} %, AUROC {values[1]} %" for name, values in mean_table(methods)
     )
     return picture(
+        "seeds",
         "Seed by seed",
         "Each dot is a run; a line joins the runs of one seed, which share their split; the bar "
         "is the mean.",
@@ -136,7 +136,7 @@ def seeds_figure(methods: Sequence[MethodRuns]) -> "Figure":
     for axes, measure in zip(panels, MEASURES, strict=True):
         columns = [[100 * value for value in method.values(measure)] for method in methods]
         for of_seed in zip(*columns, strict=True):
-            axes.plot(places, of_seed, color="#BBBBBB", linewidth=1.2, marker="o", markersize=6,
+            axes.plot(places, of_seed, color=PALE, linewidth=1.2, marker="o", markersize=6,
                       markerfacecolor=FIRST, markeredgecolor="white")  # fmt: skip
         means = [mean_std(column).mean for column in columns]
         axes.hlines(means, [p - 0.22 for p in places], [p + 0.22 for p in places], color=INK,

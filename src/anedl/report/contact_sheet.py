@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from anedl.data.dataset import IntArray, UInt8Array
-from anedl.report.canvas import FAINT, INK, INLIER, OUTLIER, PAGE_WIDTH, new_figure
-from anedl.report.figures import shortened
+from anedl.report.canvas import FAINT, INK, INLIER, OUTLIER, PAGE_WIDTH, new_figure, shortened
 from anedl.report.run_folder import Array
 
 if TYPE_CHECKING:
@@ -77,16 +76,6 @@ def truth_of(predicted: int, truth: int | None) -> Truth:
     if truth < 0:
         return "outlier"
     return "right" if truth == predicted else "wrong"
-
-
-def tiles_a_class(classes: int) -> int:
-    """How many images of each class fit a sheet."""
-    return COLUMNS if classes <= MOST_SINGLE_ROWS else COLUMNS // 2
-
-
-def in_rows(tiles: Sequence[Tile]) -> list[Strip]:
-    """Tiles broken into unlabelled rows."""
-    return [Strip("", tiles[at : at + COLUMNS]) for at in range(0, len(tiles), COLUMNS)]
 
 
 def sheet_figure(strips: Sequence[Strip]) -> "Figure":

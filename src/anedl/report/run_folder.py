@@ -11,12 +11,16 @@ import numpy.typing as npt
 import torch
 
 from anedl import scores
+from anedl.conformal import Calibration
 from anedl.data.dataset import IntArray
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
 from anedl.engine.log import read_rows
 from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OUTLIER
+from anedl.intake.names import shown
+from anedl.triage.table import read_table
+from anedl.triage.verdict import Triage
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
@@ -45,8 +49,8 @@ class Run:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the known classes, in the model's order."""
-        return self.split.known_names
+        """Names of the known classes, in the model's order, printable whatever they hold."""
+        return tuple(map(shown, self.split.known_names))
 
     @property
     def is_own(self) -> bool:
@@ -62,6 +66,34 @@ class Run:
     def pool(self) -> dict[str, Array]:
         """What the last model says of each pool image, in the order of the split's pool."""
         return _tensors(self.folder / "outputs" / "pool-last.safetensors")
+
+    @property
+    def pool_truth(self) -> IntArray | None:
+        """(N,) true classes of the pool, −1 for outliers; None where nobody knows them."""
+        return None if self.is_own else self.pool.get("truth")
+
+    @cached_property
+    def validation(self) -> dict[str, Array] | None:
+        """Outputs on the validation images, as those on the test; None where they were not kept."""
+        path = self.folder / "outputs" / "validation-last.safetensors"
+        return _tensors(path) if path.is_file() else None
+
+    @cached_property
+    def fit(self) -> dict[str, Any] | None:
+        """What `anedl fit` found out; None for a benchmark's run."""
+        return _json(self.folder / "fit.json") if self.is_own else None
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The held-out inliers that calibrate the threshold of a user's own run."""
+        document = _json(self.folder / "calibration.json") if self.is_own else None
+        return None if document is None else Calibration.from_json(document)
+
+    @cached_property
+    def triage(self) -> Triage | None:
+        """The sorted pile of a user's own run."""
+        sorted_pile = self.is_own and (self.folder / "triage.csv").is_file()
+        return read_table(self.folder) if sorted_pile else None
 
     @property
     def test_targets(self) -> IntArray:
@@ -147,6 +179,16 @@ def read_run(folder: Path) -> Run:
     metrics_path = folder / "metrics.jsonl"
     rows = read_rows(metrics_path) if metrics_path.is_file() else []
     return Run(folder, config, read_split(folder / "split.json"), rows, results)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AnedlError(f"{path}: is damaged ({error})") from error
+    return document
 
 
 def _tensors(path: Path) -> dict[str, Array]:

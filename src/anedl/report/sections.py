@@ -1,4 +1,4 @@
-"""What the page says of one run, in words and tables."""
+"""What the page says of one run, part by part; where data are missing, a line says so."""
 
 import shlex
 from dataclasses import fields
@@ -6,61 +6,123 @@ from pathlib import Path
 from typing import Any
 
 from anedl.engine.config import TrainConfig
+from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.evaluation.unseen import UnseenMetrics
 from anedl.methods.catalogue import METHODS
 from anedl.options import field_help
-from anedl.report.pictures import run_pictures
+from anedl.report import pictures, top
+from anedl.report.album import Album
+from anedl.report.class_table import class_table
+from anedl.report.confusion import MOST_TABULATED_CLASSES, confusion_counts, confusion_rows
+from anedl.report.galleries import make_galleries
+from anedl.report.images import RunImages, open_images
+from anedl.report.judged import read_judged, read_pile
+from anedl.report.plane import make_plane
 from anedl.report.run_folder import SCORE_LABELS, Run
+from anedl.report.slider import cut_table, make_slider, payload
+from anedl.report.slider_picture import shown_groups, slider_picture
 
 
 def run_section(run: Run, data_root: Path | None = None) -> dict[str, Any]:
     """Everything the template says of one run."""
-    pictures, notes = run_pictures(run, data_root)
+    images, missing = _images(run, data_root)
+    album = Album(images)
+    pile, judged = read_pile(run), read_judged(run)
+    galleries = make_galleries(run, pile, judged, album)
+    plane = make_plane(pile, run.class_names, album)
+    slider = make_slider(run, pile, judged)
+    counts = confusion_counts(
+        judged.predicted, judged.targets, judged.accepted, run.split.num_known
+    )
+    tabulated = run.split.num_known <= MOST_TABULATED_CLASSES
+    training = pictures.training_pictures(run)
+    notes = {
+        "images": missing,
+        "plane": "" if plane else "The method has no such uncertainties, so there is no plane.",
+        "detection": ""
+        if run.has_outliers
+        else "There are no ROC and OSCR curves and no AUROC over M: for these some images must be "
+        "known to be outliers.",
+        "training": "" if training else "The run kept no figures of its training.",
+        "selection": ""
+        if not run.is_own
+        else "How pure the selected images are cannot be shown: nobody knows the pile's truth.",
+    }
     return {
-        "lede": lede(run),
+        "is_own": run.is_own,
+        "lede": top.lede(run),
+        "cards": top.cards(run, pile, judged),
+        "shares": top.sorted_shares(pile),
+        "left_out": top.left_out(run),
         "warnings": warnings(run),
-        "headline": headline(run),
         "classes": run.class_names,
         "facts": facts(run),
-        "pictures": pictures,
+        "slider": slider,
+        "slider_groups": shown_groups(slider),
+        "folds": run.triage.rules.folds if run.triage is not None else 0,
+        "slider_picture": slider_picture(slider),
+        "slider_data": payload(slider, pile, run.class_names, album),
+        "cuts": cut_table(slider),
+        "galleries": galleries,
+        "truth_known": pile.truth is not None,
+        "plane": plane,
+        "pile": len(pile),
+        "spread": pictures.spread_picture(run, pile),
+        "detection": pictures.detection_pictures(run, judged) if run.has_outliers else [],
+        "confusion": confusion_rows(counts, run.class_names) if tabulated else None,
+        "confusion_picture": None if tabulated else pictures.confusion_picture(run, judged),
+        "reliability": pictures.reliability_picture(judged),
+        "judged": judged,
+        "by_class": class_table(run, pile, judged),
+        "training": training,
         "notes": notes,
         "scores": score_table(run),
         "unseen": unseen_table(run),
         "config": config_table(run.config),
         "command": command(run),
+        "thumbnails": album.thumbnails(),
     }
+
+
+def _images(run: Run, data_root: Path | None) -> tuple[RunImages | None, str]:
+    """The run's images, or why they cannot be shown."""
+    try:
+        return open_images(run, data_root), ""
+    except AnedlError as error:
+        return None, f"The images themselves are not shown: {error}"
 
 
 def command(run: Run) -> str:
     """What trains the run again, as one would type it."""
-    if run.is_own:
-        return f"anedl fit LABELLED PILE --out NEW_FOLDER --seed {run.config['seed']}"
-    return f"anedl train --config {shlex.quote(str(run.folder / 'config.json'))}"
-
-
-def lede(run: Run) -> str:
-    """What was trained on what, in a sentence or two."""
-    split, pool = run.split, run.pool
-    entry = METHODS.get(run.config["method"])
-    method = run.config["method"] + (f" ({entry.summary})" if entry else "")
-    text = (
-        f"{method} was trained on {len(split.labelled):,} labelled images of {split.num_known} "
-        f"known classes and {len(split.pool):,} unlabelled ones"
-    )
-    if "truth" in pool:
-        outliers = int((pool["truth"] < 0).sum())
-        share = 100 * outliers / max(1, len(split.pool))
-        text += f", of which {outliers:,} ({share:.0f} %) are outliers: they show no known class"
-    targets = run.test_targets
-    known, unknown = int((targets >= 0).sum()), int((targets < 0).sum())
-    tested = f"It was tested on {known:,} images of the known classes"
-    return f"{text}. {tested}" + (f" and {unknown:,} outliers." if unknown else ".")
+    if not run.is_own:
+        return f"anedl train --config {shlex.quote(str(run.folder / 'config.json'))}"
+    sources = (run.fit or {}).get("sources", {})
+    words = ["anedl", "fit", *(sources.get(name, name.upper()) for name in ("labelled", "pile"))]
+    own, train, options = run.config["own"], run.config["train"], run.config["options"]
+    chosen = {
+        "--out": "NEW_FOLDER",
+        "--seed": run.config["seed"],
+        "--method": None if run.config["method"] == "anedl" else run.config["method"],
+        "--target-inlier-loss": run.calibration.level if run.calibration else None,
+        "--image-size": own["image_size"],
+        "--augmentation": own["augmentation"],
+        "--backbone": train["backbone"],
+        "--batch-size": train["batch_size"],
+        "--top-m": own["top_m"],
+        "--selection-share": options.get("selection_share"),
+        "--epochs": train["epochs"],
+        "--epoch-steps": train["epoch_steps"],
+    }
+    words += [str(word) for pair in chosen.items() if pair[1] is not None for word in pair]
+    if run.triage is not None and run.triage.rules.benjamini_hochberg:
+        words.append("--false-alarms")
+    return shlex.join(words)
 
 
 def warnings(run: Run) -> list[str]:
-    """What keeps the figures from being compared with others."""
-    config, found = run.config, []
+    """What a reader must know before believing a figure or comparing it with others."""
+    config, found = run.config, _cautions(run)
     if config["development"]:
         found.append(
             "Development split: some known classes play unknown and no official test image is "
@@ -85,22 +147,28 @@ def warnings(run: Run) -> list[str]:
     return found
 
 
-def headline(run: Run) -> list[dict[str, str]]:
-    """The figures a reader came for: of the last model, and of the best by validation."""
-    models = {name: OpenSetMetrics.from_json(run.results[name]["test"])
-              for name in ("last", "best_val") if name in run.results}  # fmt: skip
-    rows = [("Test error", {name: model.error for name, model in models.items()})]
-    scores = [("score", run.own_score_label)]
-    if not run.softmax_is_own_score:
-        scores.append(("max_softmax", SCORE_LABELS["max_softmax"]))
-    for key, label in scores:
-        areas = {name: m.by_score[key].auroc for name, m in models.items() if key in m.by_score}
-        if areas:
-            rows.append((f"AUROC by {label}", areas))
-    return [
-        {"name": name, **{model: f"{100 * value:.1f} %" for model, value in values.items()}}
-        for name, values in rows
+def _cautions(run: Run) -> list[str]:
+    """What `anedl fit` warned of."""
+    fit = run.fit or {}
+    found = [
+        _sentence(line.removeprefix("caution: "))
+        for line in fit.get("summary", [])
+        if line.startswith("caution: ")
     ]
+    if fit.get("helped", {}).get("hurt"):
+        found.append(_sentence(fit["helped"]["note"].removeprefix("WARNING, ")))
+    confidence = fit.get("confidence")
+    if confidence and not confidence["certified"]:
+        found.append(_sentence(confidence["sentence"]))
+    if run.calibration is not None:
+        comparison = run.calibration.comparison
+        if comparison is not None and comparison.differ:
+            found.append(_sentence(comparison.describe()))
+    return found
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
 def facts(run: Run) -> list[tuple[str, str]]:

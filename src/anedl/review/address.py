@@ -65,6 +65,8 @@ def _bound(port: int) -> socket.socket:
         # The port of a server that has just ended may be taken up again at once.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((LOOPBACK, port))
+        # From here on a browser waits instead of being refused, however early the page is opened.
+        bound.listen()
     except (OSError, OverflowError) as error:
         bound.close()
         raise error if isinstance(error, OSError) else OSError(str(error)) from error

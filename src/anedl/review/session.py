@@ -13,6 +13,7 @@ import numpy as np
 from anedl.data.dataset import IntArray
 from anedl.errors import ConfigError, DataError
 from anedl.intake.cache import open_cache
+from anedl.intake.decided import Decided, read_decided
 from anedl.intake.names import shown
 from anedl.review.decisions import FILE_NAME, VERDICTS, DecisionLog, Entry
 from anedl.review.decisions import UNKNOWN as UNKNOWN_LABEL
@@ -73,6 +74,11 @@ class Review:
         self._rows, self._paths = self._in_cache()
         self._state = np.array([STATES.index(state) for state in self.triage.state], np.int64)
         self._random = random_order(len(self.names))
+        # What was decided before this model was trained says nothing about the model.
+        before = (read_decided(run) or Decided()).answers
+        self._asked = np.flatnonzero([name not in before for name in self.names])
+        asked_at_random = self._random[np.isin(self._random, self._asked)]
+        self._asked_order = np.searchsorted(self._asked, asked_at_random)
         self._orders = {
             "worth": order_by_worth(self.triage),
             "random": self._random,
@@ -249,9 +255,15 @@ class Review:
         else:
             touched = self.log.replay.touched_since(seen)
             changed = [self._number[name] for name in touched if name in self._number]
-        evidence = self.triage.evidence
+        evidence, asked = self.triage.evidence, self._asked
         known = len(evidence.class_names)
-        result = effect(self._state, evidence.first, self._standing, self._random, known)
+        result = effect(
+            self._state[asked],
+            evidence.first[asked],
+            self._standing[asked],
+            self._asked_order,
+            known,
+        )
         return {
             "pile": self.pile,
             "whole": seen is None or seen > self._seen,

@@ -1,9 +1,11 @@
 """A verdict for every image of the pile: accept it as a class, review it, or call it unknown.
 
-The rules, in order; the first that holds decides:
+What a person has said of an image stands. For all others the rules, in order; the first that holds
+decides:
 
 1. A near-duplicate of a labelled image that seems to be of another class, or of no known class, is
-   for `review`: either the label or the model is wrong, and only a person can say which.
+   for `review`: either the label or the model is wrong, and only a person can say which. So is a
+   near-duplicate of an image that a person called unknown, if it seems to be of a known class.
 2. An image whose p-value is at most the level is `unknown`. Where the share of false alarms is to
    be controlled instead, the images that Benjamini–Hochberg flags at the level are `unknown`.
 3. An image whose likeliest class has at least the wanted probability is `accept`ed as that class.
@@ -32,15 +34,22 @@ CLOSE_SECOND = 0.1  # from this probability on, a reason for review names the se
 class Rules:
     """What decides: `level` for p-values, `confidence` for accepting.
 
-    Without `benjamini_hochberg`, at most `level` of the true inliers are called unknown; with it,
-    at most `level` of those called unknown are inliers; both on average.
+    Without `benjamini_hochberg`, at most `level` of the true inliers are called unknown (twice that
+    where p-values are from `folds`); with it, at most `level` of those called unknown are inliers;
+    all on average.
     """
 
     level: float = 0.05
     confidence: float = 0.95
     benjamini_hochberg: bool = False
+    folds: int = 0  # that the p-values are averaged over; 0: they are those of one model
 
     def __post_init__(self) -> None:
+        if self.benjamini_hochberg and self.folds:
+            raise ConfigError(
+                "p-values from folds promise nothing about the share of false alarms: give up "
+                "Benjamini-Hochberg, or fit with --folds 0"
+            )
         for name, value in (("level", self.level), ("confidence", self.confidence)):
             if not 0 <= value <= 1:
                 raise ConfigError(f"the {name} of a triage is a share from 0 to 1, got {value}")
@@ -48,7 +57,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Labelled:
-    """A labelled image: its name and the class it was given."""
+    """A labelled image: its name and the class it was given, "" where a person said unknown."""
 
     name: str
     class_name: str
@@ -158,6 +167,33 @@ def gather(
     )
 
 
+Answers = Mapping[int, str | None]
+"""What people said of images, by row: a class, or None for an image of no known class."""
+
+
+def with_answers(evidence: Evidence, probabilities: npt.ArrayLike, answers: Answers) -> Evidence:
+    """The same evidence with the classes people gave in place of the likeliest ones.
+
+    `probabilities` is (N, K). Where the model thinks otherwise, its own choice comes second.
+    """
+    table = np.asarray(probabilities, dtype=np.float64)
+    first, second = evidence.first.copy(), evidence.second.copy()
+    twin = list(evidence.twin)
+    for row, name in answers.items():
+        twin[row] = None  # it may well be the image itself, which is labelled by now
+        if name is not None and name != evidence.class_of(row):
+            first[row], second[row] = evidence.class_names.index(name), first[row]
+    rows = np.arange(len(evidence))
+    return replace(
+        evidence,
+        first=first,
+        probability=table[rows, first],
+        second=second,
+        second_probability=np.where(second >= 0, table[rows, second], 0.0),
+        twin=tuple(twin),
+    )
+
+
 @dataclass(frozen=True)
 class Triage:
     """The verdict: a state and a one-line reason for every image, and the rules that gave them.
@@ -189,13 +225,18 @@ class Triage:
         return replace(self, cluster=cluster)
 
 
-def judge(evidence: Evidence, rules: Rules) -> Triage:
-    """Apply the rules at the top of this file to every image."""
+def judge(evidence: Evidence, rules: Rules, answers: Answers | None = None) -> Triage:
+    """Apply the rules at the top of this file to every image; `answers` stand as they are."""
+    said = answers or {}
+    unknown = evidence.p_value <= rules.level
     if rules.benjamini_hochberg:
-        unknown = benjamini_hochberg(evidence.p_value, rules.level)
-    else:
-        unknown = evidence.p_value <= rules.level
-    verdicts = [_verdict(evidence, i, bool(unknown[i]), rules) for i in range(len(evidence))]
+        judged = np.setdiff1d(np.arange(len(evidence)), list(said))
+        unknown = np.zeros(len(evidence), bool)
+        unknown[judged] = benjamini_hochberg(evidence.p_value[judged], rules.level)
+    verdicts = [
+        _answered(evidence, i, said[i]) if i in said else _verdict(evidence, i, unknown[i], rules)
+        for i in range(len(evidence))
+    ]
     return Triage(
         evidence=evidence,
         rules=rules,
@@ -218,10 +259,28 @@ def percent(share: float) -> str:
     return f"{value:.1f} %".replace(".0 %", " %") if near_an_end else f"{value:.0f} %"
 
 
-def _verdict(evidence: Evidence, i: int, unknown: bool, rules: Rules) -> tuple[State, str]:
+def _answered(evidence: Evidence, i: int, answer: str | None) -> tuple[State, str]:
+    if answer is None:
+        return "unknown", "unknown: a person said so"
+    reason = f"a person said {one_line(answer)}"
+    if evidence.second_probability[i] > evidence.probability[i]:
+        other = evidence.class_names[evidence.second[i]]
+        reason += f"; looks like {one_line(other)} "
+        reason += f"({percent(float(evidence.second_probability[i]))})"
+    return "accept", reason
+
+
+def _verdict(evidence: Evidence, i: int, unknown: np.bool_, rules: Rules) -> tuple[State, str]:
     likeliest, probability = evidence.class_of(i), float(evidence.probability[i])
     p_value, twin = float(evidence.p_value[i]), evidence.twin[i]
     less_known = f"{percent(p_value)} of held-out known images look less known"
+    if twin is not None and not twin.class_name:
+        like = f"near-duplicate of {one_line(twin.name)}, which a person called unknown"
+        if unknown:
+            return "unknown", f"unknown: {like}"
+        return "review", (
+            f"review: {like}, but this looks like {one_line(likeliest)} ({percent(probability)})"
+        )
     if twin is not None and twin.class_name != likeliest:
         return "review", (
             f"review: near-duplicate of {one_line(twin.name)}, which is labelled "

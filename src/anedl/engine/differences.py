@@ -1,0 +1,47 @@
+"""Which options make a run another than its method's plain one."""
+
+import json
+from typing import Any
+
+from anedl.data.settings import Setting
+from anedl.engine.config import BUDGETS, CUSTOM, LATER_OPTIONS, TrainConfig
+from anedl.engine.spec import make_spec
+from anedl.options import from_json
+
+SET_BY_A_RUN = ("epochs", "epoch_steps")
+"""Lengths that a run of no named budget may choose; the others follow from them."""
+
+UNSAID = {name: getattr(TrainConfig(), name) for name in LATER_OPTIONS}
+"""What a record means that leaves these out."""
+
+
+def differing_options(config: dict[str, Any]) -> dict[str, Any]:
+    """The options in a `config.json` that are not the named method's defaults under its budget.
+
+    What a method or the engine fits to the length of a run is no difference in a run of another
+    length; that length is. A method from a file is asked as the file now is, so this is answered
+    when a run begins and kept with it.
+    """
+    own = from_json(Setting, config["own"]) if "own" in config else None
+    what = (own or config["setting"], config["method"], config["seed"], config["fold"],
+            config["development"], config["pool_limit"])  # fmt: skip
+    if config.get("budget", CUSTOM) in BUDGETS:
+        defaults = make_spec(*what, budget=config["budget"]).to_json()
+    else:
+        length = {name: config["train"][name] for name in SET_BY_A_RUN}
+        defaults = make_spec(*what, train=length).to_json()
+        at_full = make_spec(*what).to_json()["train"]
+        defaults["train"] |= {name: at_full[name] for name in SET_BY_A_RUN}
+    by_default = _as_written({**UNSAID, **defaults["train"], **defaults["options"]})
+    stated = _as_written({**UNSAID, **config["train"], **config["options"]})
+    return {
+        name: value
+        for name, value in stated.items()
+        if name not in by_default or by_default[name] != value
+    }
+
+
+def _as_written(options: dict[str, Any]) -> dict[str, Any]:
+    """As JSON gives them back, where a tuple is a list."""
+    read: dict[str, Any] = json.loads(json.dumps(options))
+    return read

@@ -1,0 +1,140 @@
+"""Who of the labelled images trains, validates, calibrates, and judges in which fold.
+
+Images that people have decided about train and nothing else: people look at the doubtful ones
+first, so these are no fair sample of anything.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from anedl.data.dataset import IntArray
+from anedl.errors import ConfigError, DataError
+from anedl.fit.choices import (
+    CALIBRATION_SHARES,
+    FEWEST_A_CLASS,
+    VALIDATION_SHARE,
+    Choice,
+    choose_folds,
+    fewest_to_certify,
+)
+from anedl.intake.duplicates import shared_with
+from anedl.intake.partition import Partition, deal_folds, partition
+
+MANY = 10_000  # fair labelled images, of which it does not matter how many are in a fold
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Positions of the images of each role.
+
+    `partition` speaks of the labelled images by their place among themselves; its calibration part
+    is `fresh` and `decoys` together. `fold` (N,) is −1 for images that are in no fold.
+    """
+
+    partition: Partition
+    labelled: IntArray
+    validation: IntArray
+    fresh: IntArray
+    decoys: IntArray
+    folds: Choice
+    fold: IntArray
+
+
+def deal_roles(
+    labels: IntArray,
+    groups: IntArray,
+    classes: tuple[str, ...],
+    decided: Collection[int],
+    level: float,
+    seed: int,
+    folds: int | None = None,
+) -> Roles:
+    """Deal out the roles of N images with `labels` (N,), K for the pile, and duplicate `groups`.
+
+    `decided` are positions that people have decided about, `folds` as many as were asked for.
+
+    Raises:
+        ConfigError: more folds than images.
+        DataError: a class has too few images, or none is left to judge.
+    """
+    known = np.flatnonzero(labels < len(classes))
+    # What looks like a decided image has as good as been trained on, so it judges nothing either.
+    picked = np.array(sorted(decided), np.int64)
+    only_train = np.isin(known, np.union1d(picked, shared_with(groups, picked, known)))
+    own, alike = labels[known], groups[known]
+
+    def deal(share: float) -> tuple[Partition, IntArray, IntArray]:
+        roles = partition(
+            own, alike, VALIDATION_SHARE, share, seed, FEWEST_A_CLASS, classes, only_train
+        )
+        return roles, *halves(known[roles.calibration], labels, groups, seed)
+
+    fair = max(1, int((~only_train).sum()))
+    roles, fresh, decoys = deal(calibration_share(fair, level))
+    # Groups under several labels are in no fold.
+    several = deal_folds(own, alike, 2, seed, only_train) if fair < MANY else own
+    choice = choose_folds(int((several >= 0).sum()), len(decoys), level, folds)
+    fold = np.full(len(labels), -1, np.int64)
+    if choice.value:
+        # The folds calibrate, so there is no need to hold more than the least back from training.
+        roles, fresh, decoys = deal(CALIBRATION_SHARES[0])
+        fold[known] = _folds(own, alike, choice, seed, only_train)
+    if not (len(roles.validation) and len(fresh) and len(decoys)):
+        raise DataError(
+            "no labelled images are left to validate and to calibrate with, for they are like "
+            "images that were decided about; label others"
+        )
+    return Roles(roles, known[roles.labelled], known[roles.validation], fresh, decoys, choice, fold)
+
+
+def calibration_share(labelled: int, level: float) -> float:
+    """The share of labelled images that calibrate: enough for both thresholds, if there are enough.
+
+    Each half must hold 1/level − 1 images to promise anything at that level.
+    """
+    both_halves = 2 * fewest_to_certify(level)
+    least, most = CALIBRATION_SHARES
+    return min(most, max(least, 1.1 * both_halves / labelled))
+
+
+def halves(
+    calibration: IntArray, labels: IntArray, groups: IntArray, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Half of the calibration images stay fresh, half become decoys, class by class.
+
+    Near-duplicates stay on one side.
+    """
+    generator = np.random.default_rng([seed, len(calibration)])
+    order = calibration[generator.permutation(len(calibration))]
+    order = order[np.argsort(labels[order], kind="stable")]
+    sides: tuple[list[int], list[int]] = ([], [])
+    taken: dict[int, int] = {}
+    for position in order.tolist():
+        group = int(groups[position])
+        # Whichever side has fewer so far: of two or more units neither side stays empty.
+        side = taken.get(group, int(len(sides[1]) < len(sides[0])))
+        if group >= 0:
+            taken[group] = side
+        sides[side].append(position)
+    fresh, decoys = (np.sort(np.array(side, np.int64)) for side in sides)
+    return fresh, decoys
+
+
+def _folds(
+    labels: IntArray,
+    groups: IntArray,
+    choice: Choice,
+    seed: int,
+    only_train: npt.NDArray[np.bool_],
+) -> IntArray:
+    assert isinstance(choice.value, int)
+    fold = deal_folds(labels, groups, choice.value, seed, only_train)
+    if not np.bincount(fold[fold >= 0], minlength=choice.value).all():
+        raise ConfigError(
+            f"--folds {choice.value}: there are only {int((fold >= 0).sum())} different labelled "
+            f"images to put into them"
+        )
+    return fold

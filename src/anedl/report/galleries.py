@@ -1,0 +1,230 @@
+"""Images worth a look: the surest, the doubtful, the strangest, the worst mistakes, clusters."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anedl.report.album import Album
+from anedl.report.contact_sheet import (
+    Truth,
+    most_doubtful,
+    most_outlier_like,
+    surest_of_each_class,
+    truth_of,
+)
+from anedl.report.images import Key
+from anedl.report.judged import Judged, Pile
+from anedl.report.run_folder import Array, Run
+
+LOOSE_IMAGES = 30  # in a gallery that is not sorted by class
+MISTAKES = 20  # of each kind
+MOST_OF_CLASSES = 400  # images in the gallery that is
+FEW_CLASSES = 16  # get a line each
+MOST_IN_CLUSTER = 12
+MOST_CLUSTERS = 20
+
+
+@dataclass(frozen=True)
+class Tile:
+    """An image in a gallery: where it is in the album, and the words below it."""
+
+    image: str
+    name: str
+    words: tuple[str, ...]
+    truth: Truth
+
+    @property
+    def spoken(self) -> str:
+        """Everything about it, for those who do not see it."""
+        verdict = "" if self.truth == "not known" else f", {VERDICTS[self.truth]}"
+        return f"{self.name}: {', '.join(self.words)}{verdict}"
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Tiles under a label, which may be empty."""
+
+    label: str
+    tiles: Sequence[Tile]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Strips under a title and a caption."""
+
+    title: str
+    caption: str
+    strips: Sequence[Strip]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether its strips stand side by side."""
+        return len(self.strips) > FEW_CLASSES and all(len(s.tiles) <= 5 for s in self.strips)
+
+
+VERDICTS: dict[Truth, str] = {
+    "right": "rightly predicted",
+    "wrong": "in truth another class",
+    "outlier": "in truth an outlier",
+}
+
+
+class Shelf:
+    """Makes tiles of a run's images; what the album cannot take is left out."""
+
+    def __init__(self, run: Run, pile: Pile, judged: Judged, album: Album) -> None:
+        self.classes = run.class_names
+        self.own_score, self.pile_word = run.own_score_label, "pile" if run.is_own else "pool"
+        self.pile, self.judged, self.album = pile, judged, album
+
+    def of_pile(
+        self, positions: Iterable[int], values: Array, with_class: bool = True
+    ) -> list[Tile]:
+        """Images of the pile, each with its class and one of `values`, (N,)."""
+        write = number_writer(values)
+        pile = self.pile
+        tiles: list[Tile] = []
+        for i in positions:
+            predicted = int(pile.predicted[i])
+            truth = truth_of(predicted, None if pile.truth is None else int(pile.truth[i]))
+            words = ([self.classes[predicted]] if with_class else []) + [write(float(values[i]))]
+            self._take(tiles, pile.keys[i], pile.names[i], words, truth)
+        return tiles
+
+    def of_judged(self, positions: Iterable[int], words: Callable[[int], list[str]]) -> list[Tile]:
+        """Images of known truth, which their words tell."""
+        judged = self.judged
+        tiles: list[Tile] = []
+        for i in positions:
+            target = int(judged.targets[i])
+            name = "an outlier" if target < 0 else f"an image of {self.classes[target]}"
+            self._take(tiles, judged.keys[i], name, words(i), "not known")
+        return tiles
+
+    def _take(
+        self, tiles: list[Tile], key: Key | None, name: str, words: list[str], truth: Truth
+    ) -> None:
+        if (image := self.album.add(key)) is not None:
+            tiles.append(Tile(image, name, tuple(words), truth))
+
+
+def make_galleries(run: Run, pile: Pile, judged: Judged, album: Album) -> list[Gallery]:
+    """Every gallery that has an image to show."""
+    if album.images is None:
+        return []
+    shelf = Shelf(run, pile, judged, album)
+    made = [surest(shelf), doubtful(shelf), strangest(shelf), *mistakes(shelf)]
+    if pile.cluster is not None:
+        made.append(clusters(shelf, pile.cluster))
+    return [gallery for gallery in made if any(strip.tiles for strip in gallery.strips)]
+
+
+def surest(shelf: Shelf) -> Gallery:
+    """The surest images of each class."""
+    pile, classes = shelf.pile, shelf.classes
+    count = 10 if len(classes) <= FEW_CLASSES else max(3, min(5, MOST_OF_CLASSES // len(classes)))
+    picked = surest_of_each_class(pile.sureness, pile.predicted, len(classes), count)
+    strips = [
+        Strip(name, shelf.of_pile(positions, pile.sureness, with_class=False))
+        for name, positions in zip(classes, picked, strict=True)
+    ][: MOST_OF_CLASSES // count]
+    left_out = len(classes) - len(strips)
+    return Gallery(
+        "The surest of each class",
+        f"Images of the {shelf.pile_word} by predicted class, with the highest {pile.sure_word}."
+        + (f" {left_out} more classes are left out." if left_out else ""),
+        strips,
+    )
+
+
+def doubtful(shelf: Shelf) -> Gallery:
+    """Accepted images of the least certain class: those a person should look at first."""
+    pile = shelf.pile
+    positions = most_doubtful(pile.probability, pile.accepted, LOOSE_IMAGES)
+    return Gallery(
+        "The most doubtful",
+        "They pass as known, but of which class is least sure: the probability of the likeliest. "
+        "A person should look at these first.",
+        [Strip("", shelf.of_pile(positions, pile.probability))],
+    )
+
+
+def strangest(shelf: Shelf) -> Gallery:
+    """The lowest scores of the pile."""
+    positions = most_outlier_like(shelf.pile.score, LOOSE_IMAGES)
+    return Gallery(
+        "The most unknown",
+        f"Images of the {shelf.pile_word} with the lowest {shelf.own_score}, each with the class "
+        "it would have been given.",
+        [Strip("", shelf.of_pile(positions, shelf.pile.score))],
+    )
+
+
+def mistakes(shelf: Shelf) -> list[Gallery]:
+    """Where the truth is known: outliers trusted most, classes mixed up, inliers turned away."""
+    judged, classes = shelf.judged, shelf.classes
+    confidence = judged.probabilities.max(axis=1)
+    outlier, wrong = ~judged.inlier, judged.inlier & (judged.predicted != judged.targets)
+    kinds = [
+        ("outliers trusted most", outlier & judged.accepted, -judged.score, judged.score),
+        (
+            "known, taken for another class",
+            wrong & judged.accepted,
+            -confidence,
+            confidence,
+        ),
+        ("known, and turned away", judged.inlier & ~judged.accepted, judged.score, judged.score),
+    ]
+    strips = []
+    for label, chosen, rank, values in kinds:
+        order = np.argsort(rank, kind="stable")
+        positions = order[chosen[order]][:MISTAKES]
+        write = number_writer(values)
+
+        def words(
+            i: int, write: Callable[[float], str] = write, values: Array = values
+        ) -> list[str]:
+            target = int(judged.targets[i])
+            truth = "outlier" if target < 0 else classes[target]
+            answer = [f"→ {classes[judged.predicted[i]]}"] if judged.accepted[i] else []
+            return [truth, *answer, write(float(values[i]))]
+
+        if len(positions):
+            strips.append(Strip(label, shelf.of_judged(positions, words)))
+    return [
+        Gallery(
+            "The worst mistakes",
+            f"Of the {len(judged.targets):,} {judged.what}, truth → answer with the score, or with "
+            "the probability where classes were mixed up.",
+            strips,
+        )
+    ]
+
+
+def clusters(shelf: Shelf, cluster: Array) -> Gallery:
+    """Unknown images that look alike, the largest group first, members nearest the cut last."""
+    pile, strips = shelf.pile, []
+    numbers, sizes = np.unique(cluster[cluster >= 0], return_counts=True)
+    order = np.argsort(-sizes, kind="stable")
+    for number, size in zip(numbers[order][:MOST_CLUSTERS], sizes[order], strict=False):
+        members = np.flatnonzero(cluster == number)
+        spread = np.linspace(0, len(members) - 1, min(MOST_IN_CLUSTER, len(members)))
+        chosen = members[np.argsort(pile.score[members], kind="stable")][spread.round().astype(int)]
+        label = f"{size:,} alike (cluster {number})"
+        strips.append(Strip(label, shelf.of_pile(chosen, pile.score, with_class=False)))
+    more = len(numbers) - len(strips)
+    return Gallery(
+        "Clusters of the unknown",
+        "Unknown images that look alike to the model: perhaps a new class. A sample of each, from "
+        "the lowest score to the highest."
+        + (f" {more} more clusters are left out." if more else ""),
+        strips,
+    )
+
+
+def number_writer(values: Array) -> Callable[[float], str]:
+    """How to write these numbers below an image: about three digits, all to the same place."""
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0))
+    digits = 2 if largest < 10 else 1 if largest < 100 else 0
+    return lambda value: f"{value:.{digits}f}"

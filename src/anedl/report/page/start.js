@@ -1,0 +1,6 @@
+document.documentElement.classList.add("js");
+startSlider();
+startPlane();
+document.querySelectorAll("table.sortable").forEach(startSorting);
+startPrinting();
+startContents();

@@ -1,0 +1,119 @@
+import numpy as np
+
+from anedl.report.album import Album
+from anedl.report.class_table import class_table
+from anedl.report.galleries import LOOSE_IMAGES, MISTAKES, make_galleries, number_writer
+from anedl.report.images import open_images
+from anedl.report.judged import read_judged, read_pile
+from anedl.report.run_folder import read_run
+
+
+def galleries_of(folder):
+    run = read_run(folder)
+    pile, judged, album = read_pile(run), read_judged(run), Album(open_images(run))
+    made = make_galleries(run, pile, judged, album)
+    return run, pile, judged, album, {gallery.title: gallery for gallery in made}
+
+
+def names(strip):
+    return [tile.name for tile in strip.tiles]
+
+
+def test_an_own_run_shows_its_pile_from_every_side(own_run):
+    _, pile, _, _, galleries = galleries_of(own_run.folder)
+    strange = [own_run.names[i] for i in np.argsort(own_run.pile_scores, kind="stable")]
+    (strip,) = galleries["The most unknown"].strips
+    assert names(strip) == strange[:LOOSE_IMAGES]
+    (strip,) = galleries["The most doubtful"].strips
+    accepted = np.flatnonzero(pile.score >= pile.cut)
+    doubtful = accepted[np.argsort(pile.probability[accepted], kind="stable")]
+    assert names(strip) == [own_run.names[i] for i in doubtful[:LOOSE_IMAGES]]
+    surest = galleries["The surest of each class"].strips
+    assert [strip.label for strip in surest] == list(own_run.classes)
+    for label, strip in enumerate(surest):
+        best = [i for i in np.argsort(-pile.sureness, kind="stable") if pile.predicted[i] == label]
+        assert names(strip) == [own_run.names[i] for i in best[:10]]
+
+
+def test_clusters_of_the_unknown_are_shown_by_size(own_run):
+    _, pile, _, _, galleries = galleries_of(own_run.folder)
+    strips = galleries["Clusters of the unknown"].strips
+    sizes = [np.sum(pile.cluster == number) for number in (1, 2)]
+    assert {strip.label for strip in strips} == {
+        f"{size} alike (cluster {number})" for number, size in zip((1, 2), sizes, strict=True)
+    }
+    assert strips[0].label.startswith(str(max(sizes)))
+    for strip in strips:
+        assert {pile.cluster[own_run.names.index(name)] for name in names(strip)} == {
+            int(strip.label.rstrip(")").split()[-1])
+        }
+
+
+def test_the_worst_mistakes_are_those_that_were_surest(make_run):
+    run, _, judged, _, galleries = galleries_of(make_run())
+    strips = {strip.label: strip.tiles for strip in galleries["The worst mistakes"].strips}
+    outlier, accepted = judged.targets < 0, judged.score >= judged.cut
+    trusted = np.sort(judged.score[outlier & accepted])[::-1][:MISTAKES]
+    write = number_writer(judged.score)
+    assert [t.words[-1] for t in strips["outliers trusted most"]] == [write(s) for s in trusted]
+    assert all(tile.words[0] == "outlier" for tile in strips["outliers trusted most"])
+    turned_away = judged.score[~outlier & ~accepted]
+    shown = [float(tile.words[-1]) for tile in strips["known, and turned away"]]
+    assert shown == [float(write(s)) for s in np.sort(turned_away)[:MISTAKES]]
+    for tile in strips["known, taken for another class"]:
+        truth, answer = tile.words[:2]
+        assert answer.removeprefix("→ ") in run.class_names
+        assert truth != answer.removeprefix("→ ")
+
+
+def test_truth_frames_the_pool_where_it_is_known(make_run):
+    _, pile, _, _, galleries = galleries_of(make_run())
+    (strip,) = galleries["The most unknown"].strips
+    order = np.argsort(pile.score, kind="stable")
+    right = np.where(pile.truth == pile.predicted, "right", "wrong")
+    expected = list(np.where(pile.truth < 0, "outlier", right)[order[:LOOSE_IMAGES]])
+    assert [tile.truth for tile in strip.tiles] == expected
+    assert "outlier" in expected
+
+
+def test_classes_are_counted_as_sklearn_does(make_run):
+    from sklearn.metrics import precision_score, recall_score
+
+    run = read_run(make_run())
+    pile, judged = read_pile(run), read_judged(run)
+    table = class_table(run, pile, judged)
+    truth = np.where(judged.targets < 0, 6, judged.targets)
+    answer = np.where(judged.score >= judged.cut, judged.predicted, 6)
+    values = np.array([[cell.value for cell in cells] for _, cells in table.rows])
+    place = {name: column for column, name in enumerate(table.columns)}
+    known = judged.targets >= 0
+    expected = {
+        "found (%)": recall_score(truth, answer, labels=range(6), average=None),
+        "precision (%)": precision_score(truth, answer, labels=range(6), average=None),
+        "error (%)": 1
+        - recall_score(truth[known], judged.predicted[known], labels=range(6), average=None),
+    }
+    for column, shares in expected.items():
+        np.testing.assert_allclose(values[:, place[column]], 100 * shares)
+    assert values[:, place["test images"]].sum() == known.sum()
+    assert values[:, place["pool: accepted"]].sum() == pile.accepted.sum()
+    assert values[:, place["pool: in truth"]].sum() == (pile.truth >= 0).sum()
+
+
+def test_an_own_runs_verdicts_are_counted_by_class(own_run):
+    run = read_run(own_run.folder)
+    pile = read_pile(run)
+    table = class_table(run, pile, read_judged(run))
+    assert table.columns[-3:] == ["pile: accepted", "pile: review", "pile: unknown"]
+    for label, (_, cells) in enumerate(table.rows):
+        states = [state for state, c in zip(pile.state, pile.predicted, strict=True) if c == label]
+        assert [cell.value for cell in cells[-3:]] == [
+            states.count(state) for state in ("accept", "review", "unknown")
+        ]
+
+
+def test_numbers_below_images_share_their_places():
+    assert number_writer(np.array([0.5, 0.25]))(0.256) == "0.26"
+    assert number_writer(np.array([3.0, 42.0]))(3.14159) == "3.1"
+    assert number_writer(np.array([3.0, 4200.0]))(3141.59) == "3142"
+    assert number_writer(np.array([3.0, -np.inf]))(3.14159) == "3.14"
