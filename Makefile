@@ -1,8 +1,9 @@
-# make demo       train ANEDL on real handwritten digits and write an illustrated report (minutes, no GPU)
-# make example    sort a real pile of images with `anedl fit` and compare with the truth (minutes, no GPU)
-# make test       lint, types and tests (under 10 minutes on two cores)
-# make test-long  the tests that take longer
-# make clean      remove the virtual environment and every cache
+# make demo          train ANEDL on real handwritten digits and write an illustrated report (minutes, no GPU)
+# make example       sort a real pile of images with `anedl fit` and compare with the truth (minutes, no GPU)
+# make test          lint, types and tests (under 10 minutes on two cores)
+# make test-long     the tests that take longer
+# make test-browser  the pages in a real browser; installs Debian's chromium where it may
+# make clean         remove the virtual environment and every cache
 # Only Python 3.11 or newer and make are needed; the first call creates .venv.
 
 PYTHON ?= python3
@@ -12,7 +13,11 @@ INSTALLED := $(VENV)/.installed
 # One thread a test process: two processes on two cores otherwise fight over them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-.PHONY: demo example test lint test-long install clean
+# As tests/conftest.py looks for it.
+HAS_BROWSER := command -v chromium || command -v chromium-browser || command -v google-chrome
+APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -qq -o Acquire::Retries=1
+
+.PHONY: demo example test lint test-long test-browser browser install clean
 
 demo: $(INSTALLED)
 	$(BIN)/anedl demo
@@ -21,7 +26,7 @@ example: $(INSTALLED)
 	$(BIN)/anedl example
 
 test: lint
-	$(PYTEST)
+	$(PYTEST) -m "not long and not browser"
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -30,6 +35,20 @@ lint: $(INSTALLED)
 
 test-long: $(INSTALLED)
 	$(PYTEST) -m long
+
+test-browser: $(INSTALLED) browser
+	$(PYTEST) -m "browser and not long" -rs
+
+# Without a browser its tests are skipped, which is said and is no failure.
+browser:
+	@{ $(HAS_BROWSER); } >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing chromium"; \
+	    $(APT) update && $(APT) install -y --no-install-recommends chromium >/dev/null; \
+	  fi; \
+	  { $(HAS_BROWSER); } >/dev/null || \
+	    echo "no browser, so its tests are skipped: install Chromium (on Debian: sudo apt-get install chromium) and call this again"; \
+	}
 
 install: $(INSTALLED)
 

@@ -75,9 +75,11 @@ def test_consistency(logits):
     assert torch.equal(one_vs_all.consistency(logits, logits), torch.zeros(ROWS))
 
 
-def test_inlier_probability(logits, labels):
-    expected = probabilities(logits)[range(ROWS), 1, labels.numpy()]
-    np.testing.assert_allclose(one_vs_all.inlier_probability(logits, labels), expected, rtol=1e-5)
+def test_probabilities_of_all_classes_and_of_the_predicted_one(logits, labels):
+    expected = probabilities(logits)[:, 1]
+    np.testing.assert_allclose(one_vs_all.class_probability(logits), expected, rtol=1e-5)
+    predicted = one_vs_all.inlier_probability(logits, labels)
+    np.testing.assert_allclose(predicted, expected[range(ROWS), labels.numpy()], rtol=1e-5)
 
 
 def test_certainty_is_finite_in_value_and_gradient(labels):

@@ -14,6 +14,7 @@ from anedl.options import (
     field_default,
     field_help,
     from_json,
+    later_defaults,
     option,
     option_types,
     to_json,
@@ -30,6 +31,19 @@ class Example:
     kind: Literal["soft", "hard"] = option("soft", "which")
     limit: int | None = option(None, "at most")
     views: tuple[Literal["weak", "strong"], ...] = option(("weak",), "shown")
+
+
+@dataclass(frozen=True)
+class Grown(Example):
+    added: float = option(0.0, "of another day", later=True)
+
+
+def test_an_option_that_came_later_is_said_only_where_it_does_something():
+    assert to_json(Grown()) == to_json(Example())
+    assert to_json(Grown(added=2.0)) == {**to_json(Example()), "added": 2.0}
+    assert from_json(Grown, to_json(Grown(added=2.0))) == Grown(added=2.0)
+    assert from_json(Grown, to_json(Example())) == Grown()
+    assert later_defaults(Grown) == {"added": 0.0}
 
 
 def test_what_is_not_given_is_default():

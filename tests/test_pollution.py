@@ -184,3 +184,29 @@ def test_description_says_what_each_end_assumes():
 def test_errors_say_what_is_wrong(call, message):
     with pytest.raises(AnedlError, match=message):
         call()
+
+
+def test_a_pile_that_scores_above_its_own_inliers_is_doubted():
+    """Strangers that look better than known images: 0 % to 0 % must not stand alone."""
+    rng = np.random.default_rng(5)
+    pile = np.concatenate([rng.normal(0, 1, 1000), rng.normal(2, 1, 1000)])
+    found = estimate_outlier_share(rng.normal(0, 1, 25), pile)
+    assert (found.low, found.high) == (0, 0)
+    assert found.doubtful
+    assert "Do not trust this" in found.describe()
+    assert found.to_json()["doubtful"] is True
+
+
+def test_a_clean_pile_is_doubted_as_rarely_as_the_risk_allows():
+    rng = np.random.default_rng(6)
+    draws = [estimate_outlier_share(rng.random(39), rng.random(300)).doubtful for _ in range(1500)]
+    # The exact chance lies just below 5 %, the risk of either end.
+    assert 0.03 < np.mean(draws) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 1500)
+
+
+def test_a_dirty_pile_that_scores_low_is_not_doubted():
+    rng = np.random.default_rng(7)
+    pile = np.concatenate([rng.normal(0, 1, 500), rng.normal(-4, 1, 500)])
+    found = estimate_outlier_share(rng.normal(0, 1, 39), pile)
+    assert not found.doubtful
+    assert "trust" not in found.describe()

@@ -1,4 +1,4 @@
-"""Judge images by an exported model, without torch: onnx_inference.py MODEL.onnx IMAGE…"""
+"""Judge opaque 8-bit images by an exported model, without torch: onnx_inference.py MODEL IMAGE…"""
 
 import json
 import sys

@@ -41,7 +41,12 @@ def consistency(ova_logits_a: Tensor, ova_logits_b: Tensor) -> Tensor:
 
 
 @in_full_precision
+def class_probability(ova_logits: Tensor) -> Tensor:
+    """o_k, "is class k", of every class, (N, K)."""
+    return ova_logits.softmax(1)[:, 1]
+
+
+@in_full_precision
 def inlier_probability(ova_logits: Tensor, predicted: Tensor) -> Tensor:
     """o at the class that a classifier `predicted`, (N,) int64."""
-    is_class = ova_logits.softmax(1)[:, 1]
-    return is_class.gather(-1, predicted.unsqueeze(-1)).squeeze(-1)
+    return class_probability(ova_logits).gather(-1, predicted.unsqueeze(-1)).squeeze(-1)

@@ -10,9 +10,13 @@ from anedl.errors import ConfigError, unknown_name
 T = TypeVar("T")
 
 
-def option(default: Any, help: str) -> Any:
-    """Declare a dataclass field with a default and the sentence the command line shows for it."""
-    return field(default=default, metadata={"help": help})
+def option(default: Any, help: str, later: bool = False) -> Any:
+    """Declare a dataclass field with a default and the sentence the command line shows for it.
+
+    One that came `later` is left out of records where it has its default, so that runs from before
+    there was such an option keep their digest.
+    """
+    return field(default=default, metadata={"help": help, "later": later})
 
 
 def field_help(a_field: "Field[Any]") -> str:
@@ -34,10 +38,20 @@ def option_types(cls: type) -> dict[str, Any]:
 
 
 def to_json(options: Any) -> dict[str, Any]:
-    """A dataclass of options as plain JSON values."""
+    """A dataclass of options as plain JSON values, less what came later and has its default."""
     assert is_dataclass(options)
     assert not isinstance(options, type)
-    return asdict(options)
+    unsaid = later_defaults(type(options))
+    return {
+        name: value
+        for name, value in asdict(options).items()
+        if name not in unsaid or value != unsaid[name]
+    }
+
+
+def later_defaults(cls: type) -> dict[str, Any]:
+    """What a record means that leaves out options which came later."""
+    return {a.name: a.default for a in fields(cls) if a.metadata.get("later")}
 
 
 def from_json(cls: type[T], values: dict[str, Any]) -> T:

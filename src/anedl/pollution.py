@@ -38,6 +38,9 @@ class ShareEstimate:
     The interval from `low` to `high` has the given `level`, half of the risk at either end; what
     each end assumes stands above. `share` is Storey's estimate at the median inlier: it comes out
     too small by twice the part of the pile that are outliers above the median.
+
+    `doubtful` where more of the pile scores above the median inlier than chance allows were all of
+    it inliers: then the assumptions are wrong, and the interval with them.
     """
 
     share: float
@@ -47,15 +50,23 @@ class ShareEstimate:
     inliers: int
     pile: int
     above_median: float
+    doubtful: bool = False
 
     def describe(self) -> str:
         """The estimate and what it assumes, in a sentence each."""
-        return (
+        found = (
             f"about {percent(self.share)} of the {self.pile:,} images are of no known class "
             f"({percent(self.level)} interval {percent(self.low)} to {percent(self.high)}, from "
             f"{self.inliers} held-out inliers). The low end holds whatever the strangers look "
             f"like; the high end supposes that at most {percent(self.above_median)} of them score "
             f"above the median inlier."
+        )
+        if not self.doubtful:
+            return found
+        return (
+            f"{found} Do not trust this: the pile scores higher than the held-out inliers do, so "
+            f"strangers look like known images, or the labelled images are no fair sample of it; "
+            f"it may hold any share of strangers."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -93,6 +104,7 @@ def estimate_outlier_share(
         inliers=len(inliers),
         pile=size,
         above_median=above_median,
+        doubtful=_too_many_above(inliers, pile, risk),
     )
 
 
@@ -160,6 +172,14 @@ def _least_inliers(inliers: FloatArray, pile: FloatArray, risk: float, above_med
     reach = ceil(2 / above_median) if above_median else 0
     return min(hidden for hidden in range(max(0, high - reach), high + 1)
                if hidden == high or possible(hidden))  # fmt: skip
+
+
+def _too_many_above(inliers: FloatArray, pile: FloatArray, risk: float) -> bool:
+    """Whether so many above the median inlier have at most this chance were all of them inliers."""
+    count, size = len(inliers), len(pile)
+    rank = _median_rank(count)
+    found = size - int(np.searchsorted(pile, inliers[count - rank], side="right"))
+    return 1.0 - at_most(found - 1, rank, count, size) <= risk
 
 
 def _storey(inliers: FloatArray, pile: FloatArray) -> float:

@@ -125,6 +125,12 @@ def test_broken_files_have_rows_of_their_own(run, pile, tmp_path, capsys):
     assert "3 images were not read" in result.err
 
 
+def test_that_there_was_nothing_to_judge_is_told(run, tmp_path, capsys):
+    told = predict(capsys, run, tmp_path)
+    assert read_csv(told.out) == (COLUMNS, [])
+    assert "there are no images" in told.err
+
+
 def test_a_level_of_ones_own(run, pile, capsys):
     for level in ("0.05", "0.95"):
         _, rows = read_csv(predict(capsys, run, pile, "--level", level).out)

@@ -59,7 +59,7 @@ def test_a_dry_run_names_commands_and_trains_nothing(capsys, tmp_path):
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert "missing   anedl train digits --method anedl --seed 1" in printed
-    assert "about 0 s (measured on two idle CPU cores)" in printed
+    assert "about 0 s (predicted from measured steps on two idle CPU cores)" in printed
     assert "3 of 3 runs to train, 18 steps" in printed
     assert list(tmp_path.iterdir()) == []
 

@@ -16,7 +16,7 @@ from anedl.errors import ConfigError, DataError
 from anedl.export.framing import Framing, luminance
 from anedl.export.images import classify
 from anedl.export.predictor import OnnxPredictor, Predictor, load, uncertainties
-from anedl.intake.decoding import UnreadableError
+from anedl.intake.decoding import UnreadableError, decode
 from anedl.views import View
 
 COLUMNS = (
@@ -202,6 +202,21 @@ def test_images_in_any_form_and_mixture(own_run, pictures):
     assert classify(predictor, []).probabilities.shape == (0, 4)
 
 
+@pytest.mark.parametrize("runtime", ["torch", "onnx"])
+def test_a_loaded_run_takes_images_as_its_model_card_says(own_run, pictures, runtime):
+    """Paths, and arrays of another size than the model's own."""
+    predictor = load(own_run, runtime, "cpu")
+    paths = sorted(pictures.iterdir())
+    found = predictor.predict([str(path) for path in paths])
+    frames = [predictor.framing.frame(decode(path)) for path in paths]
+    np.testing.assert_array_equal(
+        found.probabilities, predictor.judge(np.stack(frames)).probabilities
+    )
+    odd = np.random.default_rng(0).integers(0, 256, (2, 9, 23, 3), dtype=np.uint8)
+    by_hand = predictor.judge(np.stack([predictor.framing.frame(image) for image in odd]))
+    np.testing.assert_array_equal(predictor.predict(odd).inlier_score, by_hand.inlier_score)
+
+
 def test_pillow_images_look_as_their_files_do(own_run, tmp_path):
     """Transparency on white, turned upright, 16 bits kept."""
     rng = np.random.default_rng(8)
@@ -240,4 +255,4 @@ def test_an_unreadable_file_is_told(own_run, tmp_path):
 
 def test_frames_of_another_size_are_refused(own_run):
     with pytest.raises(DataError, match="16 × 16"):
-        load(own_run, device="cpu").predict(np.zeros((1, 8, 8, 3), np.uint8))
+        load(own_run, device="cpu").judge(np.zeros((1, 8, 8, 3), np.uint8))

@@ -3,19 +3,26 @@
 import csv
 import json
 import shutil
+import sys
 from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from anedl.conformal import Calibration
+from anedl.conformal import Calibration, benjamini_hochberg
+from anedl.data.split_file import read_split
 from anedl.engine.evaluate import evaluate_run
+from anedl.engine.inference import outputs_of
+from anedl.engine.model import load_model
 from anedl.engine.train import Surroundings
 from anedl.errors import ConfigError, DataError
 from anedl.fit.flow import Wishes, fit, look
 from anedl.fit.summary import cautions
 from anedl.fit.training import colours
+from anedl.intake.cache import open_cache
+from anedl.pollution import estimate_outlier_share
 from anedl.triage.verdict import STATES
 
 CLASSES = {"bars", "rows", "spots"}
@@ -47,6 +54,27 @@ def test_every_pile_image_is_sorted_once(finished, folders):
     assert {row["state"] for row in rows} <= set(STATES)
     assert {row["class"] for row in rows} <= CLASSES
     assert all(row["reason"] for row in rows)
+
+
+def test_training_is_chosen_without_the_images_that_calibrate(finished):
+    """O follows from the estimate before training, which looks at validation images alone."""
+    run = finished[0].folder
+    model = load_model(run / "supervised", device="cpu")
+    cache, split = open_cache(run / "cache"), read_split(run / "split.json")
+    positions = {
+        "validation": split.validation,
+        "pile": [at for at, item in enumerate(cache.items) if item.label is None],
+    }
+    scores = {
+        name: outputs_of(
+            model.method,
+            torch.from_numpy(np.stack([cache.images[int(at)] for at in where])).permute(0, 3, 1, 2),
+            model.precision,
+        ).score.numpy()
+        for name, where in positions.items()
+    }
+    expected = estimate_outlier_share(scores["validation"], scores["pile"])
+    assert finished[0].summary["pollution_before_training"] == expected.to_json()
 
 
 def test_p_values_are_counted_from_the_hidden_images(finished):
@@ -120,6 +148,79 @@ def test_a_dry_run_trains_nothing(folders, tmp_path, short):
     assert "labelled: 36 images in 3 classes" in "\n".join(said)
     # The same folder may then be taken for the run itself.
     look(*folders, tmp_path / "run", Wishes(**short), silent)
+
+
+def test_choices_are_told_before_any_training_and_in_a_dry_run(finished, folders, tmp_path, short):
+    _, said = finished
+    training = next(n for n, line in enumerate(said) if line.startswith("training "))
+    dry = []
+    look(*folders, tmp_path / "run", Wishes(**short), dry.append)
+    for told in (said[:training], dry):
+        for name in ("image size", "augmentation", "backbone", "batch size", "M", "folds"):
+            assert any(line.startswith(f"  {name} ") for line in told), name
+
+
+@pytest.mark.parametrize(
+    ("wish", "message", "read"),
+    [({"backbone": "nosuch"}, "unknown backbone", False),
+     ({"method": "nosuch"}, "unknown method", False),
+     ({"options": {"nosuch": 1}}, "unknown option", True),
+     ({"options": {"learning_rate": "abc"}}, "learning_rate", True),
+     ({"top_m": 9}, "--top-m", True)],
+)  # fmt: skip
+def test_what_cannot_be_trained_is_refused_before_anything_is(
+    folders, tmp_path, short, wish, message, read
+):
+    """The labels alone would train well with a wrong option, and only then would it be told."""
+    run = tmp_path / "run"
+    with pytest.raises(ConfigError, match=message):
+        fit(*folders, run, Wishes(**{**short, **wish}), silent)
+    assert run.exists() == read
+    # The call without the mistake may take the same folder.
+    look(*folders, run, Wishes(**short), silent)
+
+
+def test_a_backbone_whose_package_is_missing_is_refused_before_any_file_is_read(
+    folders, tmp_path, short, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ConfigError, match="pip install timm"):
+        fit(*folders, tmp_path / "run", Wishes(**short, backbone="timm:resnet50"), silent)
+    assert not (tmp_path / "run").exists()
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_refusal_to_go_on_leaves_the_run_as_it_was(copied, folders, tmp_path, short):
+    before = contents(copied)
+    with pytest.raises(ConfigError, match="another seed"):
+        fit(*folders, copied, Wishes(**short, seed=1, resume=True), silent)
+    assert contents(copied) == before
+    other = tmp_path / "other"
+    shutil.copytree(folders[1], other)
+    sorted(other.iterdir())[0].rename(other / "renamed.png")
+    with pytest.raises(ConfigError, match="1 of its 76 are not there"):
+        fit(folders[0], other, copied, Wishes(**short, resume=True), silent)
+    assert contents(copied) == before
+
+
+def test_false_alarms_are_promised_in_place_of_lost_inliers(folders, tmp_path, no_pages, short):
+    wishes = Wishes(**short, level=0.3, benjamini_hochberg=True)
+    fitted = fit(*folders, tmp_path / "run", wishes, silent)
+    found = fitted.summary["calibration"]
+    assert "at most 30 % are expected to be of a known class" in found["notes"][1]
+    assert "is rejected" not in found["notes"][1]
+    assert found["thresholds"]["pile"]["score"] is None
+    inliers, images = fitted.summary["images"]["decoys"], fitted.summary["images"]["pile"]
+    least = 1 / (inliers + 1)
+    fewest = next(
+        count
+        for count in range(1, images + 1)
+        if benjamini_hochberg(np.repeat([least, 1.0], [count, images - count]), 0.3).any()
+    )
+    assert f"unless {fewest} or more of the {images} images" in found["notes"][1]
 
 
 class Cut(BaseException):

@@ -1,13 +1,17 @@
 """`anedl ledger` as it is typed."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
 from anedl.cli import main
+from anedl.engine.differences import differing_options
+from anedl.engine.spec import make_spec
 from anedl.files import write_json
+from anedl.presets.experiment import command_of
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published.json"
 
@@ -52,6 +56,16 @@ def test_settings_and_methods_can_be_chosen(results, capsys):
     assert "27.5" not in printed
 
 
+@pytest.mark.parametrize("folder", ["", "./", "/elsewhere/mine/"])
+def test_a_method_from_a_file_is_found_by_the_path_that_trained_it(results, a_run, capsys, folder):
+    run = a_run(method="mine.py:Mine", error=33.0)
+    write_json(results / "runs" / run.file_name, run.to_json())
+    assert main(["ledger", "--results", str(results), "--method", f"{folder}mine.py:Mine"]) == 0
+    printed = capsys.readouterr().out
+    assert "33.0" in printed
+    assert "27.5" not in printed
+
+
 @pytest.mark.parametrize(
     ("flag", "name", "near"),
     [("--setting", "cifar10-6/5", "cifar10-6/50"), ("--method", "anedel", "anedl")],
@@ -70,6 +84,39 @@ def test_the_form_follows_the_name_of_the_file(results, tmp_path, capsys):
     assert table.read_text().startswith("# ")
     assert main(["ledger", "--results", str(results), "--format", "markdown"]) == 0
     assert capsys.readouterr().out == table.read_text()
+
+
+@pytest.mark.parametrize(
+    ("what", "more"),
+    [
+        (("cifar100-55/50", "anedl", 2), {}),
+        (("cifar100-55/50", "ssb", 1), {"budget": "fast", "train": {"weight_decay": 1e-3}}),
+        (
+            ("digits", "anedl", 3, 1, True, 50),
+            {
+                "train": {"epochs": 4},
+                "options": {"adaptive": False, "pool_views": ("weak", "weak")},
+            },
+        ),
+        (("digits", "mtc", 0), {"budget": "fast", "train": {"pretrain_epochs": 1}}),
+    ],
+    ids=["plain", "fast", "all-else", "neither-budget"],
+)
+def test_a_recorded_run_has_the_command_that_repeats_it(tmp_path, monkeypatch, what, more):
+    spec = make_spec(*what, **more)
+    config = json.loads(json.dumps(spec.to_json()))
+    command = command_of({**config, "differs": differing_options(config)})
+    trained = []
+    monkeypatch.setattr("anedl.engine.train.train", lambda spec, *_: trained.append(spec) or {})
+    assert main([*shlex.split(command)[1:], "--out", str(tmp_path), "--no-report"]) == 0
+    assert [one.digest for one in trained] == [spec.digest]
+    assert trained[0].budget == spec.budget
+
+
+def test_what_names_no_run_has_no_command():
+    config = make_spec("digits").to_json()
+    assert command_of(config) is None, "it does not say what differs"
+    assert command_of({**config, "differs": {}, "setting": "my pile"}) is None
 
 
 def test_a_folder_that_is_no_run_is_told(results, tmp_path, capsys):

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from anedl.cli import main
+from anedl.engine.differences import differing_options
 from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import AnedlError
 from anedl.ledger import read_ledger, record_run
-from anedl.ledger.entry import differing_options
 
 TINY = {"epochs": 2, "epoch_steps": 3, "pretrain_epochs": 1, "batch_size": 8}
 
@@ -86,6 +86,9 @@ def test_from_training_to_the_table_by_command(run_folder, tmp_path, capsys):
     printed = capsys.readouterr()
     (path,) = (tmp_path / "runs").iterdir()
     assert f"recorded {path}" in printed.err
+    command = json.loads(path.read_text())["command"]
+    assert command.startswith("anedl train digits --method anedl --seed ")
+    assert "--epochs 2" in command
     error = json.loads((run_folder / "results.json").read_text())["last"]["test"]["error"]
     (line,) = [line for line in printed.out.splitlines() if "anedl (" in line]
     assert f"{100 * error:.1f}" in line

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from anedl.data.settings import SETTINGS
+from anedl.engine.differences import differing_options
 from anedl.engine.spec import make_spec
 from anedl.errors import AnedlError
-from anedl.ledger.entry import differing_options
 from anedl.ledger.published import matching, published_file, read_published
 from anedl.methods.catalogue import METHODS
 

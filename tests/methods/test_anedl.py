@@ -453,6 +453,70 @@ def test_edl_on_the_first_pool_view_alone():
     close(found["n_kl"], 0.4 * 1e-3 * r.kl(first, torch.ones_like(first)))
 
 
+def test_evidence_from_selected_images_under_their_pseudo_labels():
+    """All rows pass the head together, so its BatchNorm sees the selected ones too."""
+    method = make_method(selected_evidence=0.5, debias_tau=0.05)
+    batch = make_batch(Stage.SELF_TRAIN)
+    prior = method.prior.clone()
+    found = method.loss(batch, at(Stage.SELF_TRAIN)).terms
+    r = Reference(method, batch)
+    views = [*batch.labelled.views, *batch.unlabelled["pool"].views]
+    first = method.backbone(torch.cat(views))
+    chosen = method.backbone(torch.cat(batch.unlabelled["selected"].views))
+    labelled, _, alpha = (
+        method.detector(torch.cat([first, chosen])).double().split([12, 24, len(chosen)])
+    )
+    guess = (r.weak.double() - 0.05 * prior.double().log()).argmax(1)
+    assert len(guess.unique()) > 1
+    y = F.one_hot(torch.cat([guess, guess]), CLASSES).double()
+    close(found["selected_p_error"], 0.5 * 0.4 * r.mse(alpha, y))
+    close(found["selected_p_variance"], 0.5 * 0.4 * r.var(alpha))
+    close(found["selected_p_logdet"], -0.5 * 0.4 * 2.5e-4 * r.logdet(alpha))
+    close(found["selected_p_kl"], 0.5 * 0.4 * 0.4 * 1.25e-3 * r.kl(alpha, 1 + 99 * y))
+    close(found["p_error"], 0.4 * r.mse(labelled, r.y))
+    close(found["fixmatch"], r.fixmatch(prior, 0.05))
+    norms = gradient_norms(found["selected_p_error"], method)
+    assert norms["backbone"] > 0
+    assert norms["detector"] > 0
+    assert norms["classifier"] == 0
+
+
+def test_negative_optimisation_of_the_rest_of_the_pool_alone():
+    task = replace(TASK, pool_size=60)
+    batch = make_batch(Stage.SELF_TRAIN)
+
+    def select(positions):
+        part = replace(batch.unlabelled["selected"], positions=torch.tensor(positions))
+        return Batch(batch.labelled, {**batch.unlabelled, "selected": part})
+
+    torch.manual_seed(0)
+    encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
+    # 24 images are selected and 12 come in a step: a round takes two steps.
+    method = Anedl(AnedlConfig(negative_pool="rest", selection_count=24), encoder, task).train()
+    some, others = [*range(6), *range(30, 36)], [*range(36, 48)]
+    for positions, rows in (
+        (some, range(6, 12)),  # of the pool's part, which is images 0 to 11
+        (others, range(6, 12)),
+        (others, range(6, 12)),
+        (others, range(6, 12)),
+        (others, range(6, 12)),  # four steps, two rounds
+        (others, range(12)),
+        ([*range(12)], ()),
+    ):
+        found = method.loss(select(positions), at(Stage.SELF_TRAIN)).terms
+        pool = torch.stack(Reference(method, batch).pool.chunk(2))[:, list(rows)].flatten(0, 1)
+        if not len(pool):
+            assert found["n_error"] == found["n_logdet"] == found["n_kl"] == 0
+            continue
+        close(found["n_error"], 0.8 * Reference.mse(pool, torch.full_like(pool, 1 / CLASSES)))
+        close(found["n_logdet"], -2e-4 * Reference.logdet(pool))
+        close(found["n_kl"], 0.4 * 1e-3 * Reference.kl(pool, torch.ones_like(pool)))
+    before = make_batch(Stage.PRETRAIN)
+    every = Reference(method, before).pool
+    found = method.loss(before, at(Stage.PRETRAIN)).terms
+    close(found["n_error"], 0.8 * Reference.mse(every, torch.full_like(every, 1 / CLASSES)))
+
+
 def test_fixmatch_without_debias_and_with_threshold():
     method, batch = make_method(), make_batch(Stage.SELF_TRAIN)
     r = Reference(method, batch)
@@ -681,6 +745,7 @@ def test_the_task_fills_in_what_was_left_open():
         {"pool_ratio": 0},
         {"top_m": 0},
         {"head_width": 0},
+        {"selected_evidence": -1.0},
     ],
     ids=str,
 )
@@ -700,6 +765,7 @@ def test_every_option_is_tried_in_this_file():
     tried |= {
         "negative", "adaptive", "labelled_views", "pool_views", "pool_ratio", "selection_score",
         "selection_share", "selection_count", "selection_view", "score", "top_m",
+        "selected_evidence", "negative_pool",
     }  # fmt: skip
     assert {a_field.name for a_field in fields(AnedlConfig)} == tried
 

@@ -32,8 +32,8 @@ def test_both_stages(problem, method):
             wants = stepper.method.wants(stage)
             chosen = None
             if any(want.source is Source.SELECTED for want in wants.values()):
-                chosen = select(stepper, epoch * spec.train.epoch_steps)
-                assert chosen is None or 0 < len(chosen) <= 2000
+                chosen, seen = select(stepper, epoch * spec.train.epoch_steps)
+                assert chosen is None or 0 < len(chosen) <= len(seen) == 2000
             before = stepper.flat.values.clone()
             stepper.begin_epoch(stage, epoch, 0, chosen)
             interval = stepper.take_many(STEPS)

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import anedl
+from anedl import losses
 from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
@@ -124,7 +125,7 @@ def test_open_pseudo_labels():
 
 def test_close_self_training():
     weak, strong = confident_logits(), confident_logits().flip(0)
-    confident = scomatch.reaches(weak[:, :-1], 0.95)
+    _, confident = losses.pseudo_labels(weak[:, :-1], 0.95)
     found = scomatch.close_self_training(strong, weak, confident)
     for i in range(len(weak)):
         known = np.exp(log_softmax(weak[i, :CLASSES]))

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from anedl.errors import ConfigError
 from anedl.methods.base import Batch, Labelled, Progress, Source, Stage, Task, Want
 from anedl.methods.supervised import Supervised, SupervisedConfig
 from anedl.networks.encoder import ImageEncoder
@@ -45,6 +46,8 @@ def test_views_are_an_option():
     encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
     method = Supervised(SupervisedConfig(labelled_views=("strong",)), encoder, TASK)
     assert method.wants(Stage.PRETRAIN)["labelled"].views == (View.STRONG,)
+    with pytest.raises(ConfigError, match="labelled_views: needs one view or more"):
+        SupervisedConfig(labelled_views=())
 
 
 def test_outputs(method):

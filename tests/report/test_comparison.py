@@ -35,8 +35,8 @@ def test_means_are_those_by_hand(two_methods):
     methods = read_methods(two_methods)
     # 5, 7, 9: mean 7, deviations −2, 0, 2, so √(8/2) = 2. 10, 10, 16: mean 12, √(24/2) = 3.46.
     assert mean_table(methods) == [
-        ("ours", ["7.0 ± 2.0", "92.0 ± 2.0", "80.0 ± 0.0"]),
-        ("base & co", ["12.0 ± 3.5", "83.0 ± 4.4", "70.0 ± 0.0"]),
+        ("ours", ["0–2", "7.0 ± 2.0", "92.0 ± 2.0", "80.0 ± 0.0"]),
+        ("base & co", ["0–2", "12.0 ± 3.5", "83.0 ± 4.4", "70.0 ± 0.0"]),
     ]
 
 
@@ -45,18 +45,20 @@ def test_differences_are_paired_by_seed(two_methods):
     # Areas +10, +11, +6: mean 9, deviation √7; Student's t for 2 degrees of freedom is 4.3027.
     reach = 4.3027 * np.sqrt(7 / 3)
     assert name == "base & co"
-    assert cells[0].startswith("-5.0 [")
-    assert cells[1] == f"+9.0 [{9 - reach:+.1f}, {9 + reach:+.1f}]"
-    assert cells[2] == "+10.0 [+10.0, +10.0]"
+    assert cells[0] == "0–2"
+    assert cells[1].startswith("-5.0 [")
+    assert cells[2] == f"+9.0 [{9 - reach:+.1f}, {9 + reach:+.1f}]"
+    assert cells[3] == "+10.0 [+10.0, +10.0]"
 
 
 def test_dots_are_joined_seed_by_seed(two_methods):
     figure = seeds_figure(read_methods(two_methods))
     assert [axes.get_title() for axes in figure.axes] == [f"{name} (%)" for name in MEASURES]
-    joined = [list(one.get_ydata()) for one in figure.axes[0].get_lines()]
+    *joined, ours, base = [list(one.get_xdata()) for one in figure.axes[0].get_lines()]
     np.testing.assert_allclose(joined, [[5, 10], [7, 10], [9, 16]])
-    (bars,) = figure.axes[0].collections
-    np.testing.assert_allclose([bar[0][1] for bar in bars.get_segments()], [7, 12])
+    np.testing.assert_allclose([ours, base], [[5, 7, 9], [10, 10, 16]])
+    bars = [bar.get_segments()[0] for bar in figure.axes[0].collections]
+    np.testing.assert_allclose([bar[0][0] for bar in bars], [7, 12])
 
 
 def test_the_page_compares_and_then_shows_one_run(two_methods, tmp_path, blank_pictures):
@@ -69,6 +71,7 @@ def test_the_page_compares_and_then_shows_one_run(two_methods, tmp_path, blank_p
     for cell in ("7.0 ± 2.0", "12.0 ± 3.5", "92.0 ± 2.0", "base &amp; co"):
         assert cell in source
     assert "One run: ours, seed 0" in source
+    assert "cannot be told from one run" not in source  # the others are on the page
     assert len(re.findall(r'<svg class="chart"', source)) == 1 + 7
     # The one run's headline is that of seed 0.
     assert "<b>5.0\N{NO-BREAK SPACE}%</b>" in source
@@ -91,8 +94,8 @@ def test_one_seed_has_neither_deviation_nor_interval(make_run, tmp_path):
         "base": [make_run("b", method="supervised", error=0.3)],
     }
     methods = read_methods(runs)
-    assert mean_table(methods)[0][1][0] == "10.0"
-    assert difference_table(methods)[0][1][0] == "-20.0"
+    assert mean_table(methods)[0][1][1] == "10.0"
+    assert difference_table(methods)[0][1][1] == "-20.0"
 
 
 def test_runs_that_cannot_be_paired_are_refused(make_run):

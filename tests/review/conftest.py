@@ -198,6 +198,16 @@ def server(run_folder):
     served.close()
 
 
+@pytest.fixture
+def many(tmp_path):
+    """A server with more doubtful images than fit the page."""
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    served = Served(make_run(tmp_path, 300))
+    yield served
+    served.close()
+
+
 @pytest.fixture(scope="module")
 def shared(run_once):
     """A server for tests that change nothing."""

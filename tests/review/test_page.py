@@ -1,6 +1,7 @@
 """The page in a real browser: it labels, undoes, and loses nothing whatever happens to it."""
 
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -71,6 +72,19 @@ def test_keys_label_call_unknown_skip_agree_and_undo(browser, server):
     tab.until(f"{SPOKEN}.startsWith('put back: {seen[0]}')")
     assert labels(server) == {seen[0]: "dog"}
     assert not browser.errors  # nor has the policy of the page forbidden anything
+
+
+def test_fifty_images_take_fifty_keys_and_nothing_else(browser, many):
+    """From the moment the page is there: no click, no scrolling, no waiting in between."""
+    tab = opened(browser, many)
+    tab.press(*"12u3" * 12, "1", "u")
+    tab.until(SAVED)
+    said = labels(many)
+    assert len(said) == 50
+    assert sorted(Counter(said.values()).items()) == [
+        ("cat", 13), ("dog", 12), ("fox", 12), ("unknown", 13),
+    ]  # fmt: skip
+    assert not browser.errors
 
 
 def test_a_range_is_settled_with_one_key_and_undone_with_one(browser, server):

@@ -26,6 +26,7 @@ COMMANDS = {
     "triage": "lay the sorted pile out: folders, links, Label Studio, FiftyOne",
     "review": "settle the doubtful images of the pile by hand, on a local page",
     "report": "write the illustrated report of a run",
+    "compare": "set finished runs side by side: splits, means, curves",
     "reproduce": "run the paper's experiments beside their published scores",
     "ledger": "set finished runs beside the published numbers",
     "data": "fetch, verify and locate the data sets",

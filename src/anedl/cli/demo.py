@@ -45,8 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nper cent on held-out images, mean ± deviation over {len(seeds)} seeds")
     print(demo_table(runs))
     print()
-    write_if_possible(lambda: write_comparison(arguments.out, runs, TITLE, INTRODUCTION))
     print(f"runs:   {arguments.out} (each folder is a complete run)")
+    # As a whole path, which a browser opens from wherever it is.
+    write_if_possible(lambda: write_comparison(arguments.out, runs, TITLE, INTRODUCTION).resolve())
     return 0
 
 

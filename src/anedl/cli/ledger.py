@@ -11,6 +11,7 @@ averaged together.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         help="record these finished run folders first; a run recorded twice replaces itself",
     )  # fmt: skip
     parser.add_argument("--setting", help="show this setting only")
-    parser.add_argument("--method", help="show this method only")
+    parser.add_argument(
+        "--method", help="show this method only: a name, or path/to/file.py:ClassName"
+    )
     parser.add_argument(
         "--format", choices=("terminal", "markdown", "html"),
         help="form of the tables (default: by the name of --out, else terminal)",
@@ -54,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     for folder in arguments.add:
         # On the error stream, so that `--format markdown > FILE` holds the tables alone.
-        print(f"recorded {record_run(folder, arguments.results)}", file=sys.stderr)
+        path = record_run(folder, arguments.results, _command(folder))
+        print(f"recorded {path}", file=sys.stderr)
     runs, published = chosen(
         read_ledger(arguments.results),
         read_published(published_file(arguments.results)),
@@ -72,6 +76,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _command(folder: Path) -> str | None:
+    """What trains the run of a folder; None where its config.json does not say."""
+    from anedl.presets.experiment import command_of
+
+    try:
+        return command_of(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # recording the run says what is wrong with it
+
+
 def chosen(
     runs: "list[LedgerRun]", published: "list[Published]", setting: str | None, method: str | None
 ) -> "tuple[list[LedgerRun], list[Published]]":
@@ -81,6 +95,7 @@ def chosen(
         ConfigError: neither we nor the ledger know such a name.
     """
     from anedl.data.settings import ALIASES, SETTINGS
+    from anedl.engine.differences import portable_name
     from anedl.ledger.published import published_name
     from anedl.methods.catalogue import METHODS
 
@@ -93,6 +108,8 @@ def chosen(
         runs = [item for item in runs if item.setting == setting]
         published = [item for item in published if item.setting == setting]
     if method is not None:
+        # The ledger knows a method from a file without the folder that it lay in.
+        method = portable_name(method)
         known = {*METHODS, *(item.method for item in items)}
         if method not in known:
             raise unknown_name("method", method, known)

@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         tell_passed_over(sources.passed_over)
     progress = ImagesProgress(sources.total, arguments.quiet)
-    unread = 0
+    read = unread = 0
     try:
         with (
             opened(form, out) as writer,
@@ -112,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         ):
             for rows in judged(frames, predictor):
                 writer.write(rows)
+                read += len(rows)
                 unread += sum(row["error"] is not None for row in rows)
                 progress.add(len(rows))
     except BrokenPipeError:
@@ -120,6 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     finally:
         progress.close()
+    if not (read or arguments.quiet):
+        print("anedl: there are no images in what was named; the table is empty", file=sys.stderr)
     if unread:
         what = "image was" if unread == 1 else "images were"
         print(f"anedl: {unread:,} {what} not read: see the column `error`", file=sys.stderr)

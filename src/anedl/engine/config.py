@@ -24,9 +24,6 @@ EPOCHS: dict[Budget, dict[str, int]] = {
 BUDGETS: tuple[Budget, ...] = get_args(Budget)
 # Options that say how long a run and its parts are: who changes one leaves the budget.
 LENGTH_OPTIONS = ("epochs", "epoch_steps", "pretrain_epochs", "horizon", "warmup_steps")
-# Options that a record leaves out where they do nothing, so that runs from before there were such
-# keep their digest.
-LATER_OPTIONS = ("multiplicative_decay", "hold_pretraining")
 
 
 @dataclass(frozen=True)
@@ -54,6 +51,7 @@ class TrainConfig:
         0.0,
         "d: after each step of self-training every parameter, biases and BN too, is multiplied by "
         "1 − d·lr",
+        later=True,
     )
     schedule: Literal["cosine", "cosine-7/16", "cosine-5/16", "constant"] = option(
         "cosine",
@@ -61,7 +59,9 @@ class TrainConfig:
         "cosine-5/16 likewise",
     )
     hold_pretraining: bool = option(
-        False, "keep the first learning rate through pre-training; the schedule begins after it"
+        False,
+        "keep the first learning rate through pre-training; the schedule begins after it",
+        later=True,
     )
     horizon: int = option(0, "steps T over which the schedule falls; 0: the length of the run")
     warmup_steps: int = option(0, "steps of linear rise before the schedule")

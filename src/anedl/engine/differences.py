@@ -1,18 +1,18 @@
-"""Which options make a run another than its method's plain one."""
+"""What makes a run another than its method's plain one, and what the seeds of one recipe share."""
 
+import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 from anedl.data.settings import Setting
-from anedl.engine.config import BUDGETS, CUSTOM, LATER_OPTIONS, TrainConfig
+from anedl.engine.config import BUDGETS, CUSTOM, TrainConfig
 from anedl.engine.spec import make_spec
-from anedl.options import from_json
+from anedl.methods.catalogue import get_method
+from anedl.options import from_json, later_defaults
 
 SET_BY_A_RUN = ("epochs", "epoch_steps")
 """Lengths that a run of no named budget may choose; the others follow from them."""
-
-UNSAID = {name: getattr(TrainConfig(), name) for name in LATER_OPTIONS}
-"""What a record means that leaves these out."""
 
 
 def differing_options(config: dict[str, Any]) -> dict[str, Any]:
@@ -32,8 +32,10 @@ def differing_options(config: dict[str, Any]) -> dict[str, Any]:
         defaults = make_spec(*what, train=length).to_json()
         at_full = make_spec(*what).to_json()["train"]
         defaults["train"] |= {name: at_full[name] for name in SET_BY_A_RUN}
-    by_default = _as_written({**UNSAID, **defaults["train"], **defaults["options"]})
-    stated = _as_written({**UNSAID, **config["train"], **config["options"]})
+    options = get_method(config["method"]).method.config_type
+    unsaid = {**later_defaults(TrainConfig), **later_defaults(options)}
+    by_default = _as_written({**unsaid, **defaults["train"], **defaults["options"]})
+    stated = _as_written({**unsaid, **config["train"], **config["options"]})
     return {
         name: value
         for name, value in stated.items()
@@ -45,3 +47,17 @@ def _as_written(options: dict[str, Any]) -> dict[str, Any]:
     """As JSON gives them back, where a tuple is a list."""
     read: dict[str, Any] = json.loads(json.dumps(options))
     return read
+
+
+def recipe_hash(config: dict[str, Any]) -> str:
+    """SHA-256 of a `config.json` less its seed, its fold and what follows from the rest."""
+    apart = ("anedl", "seed", "fold", "differs")
+    shared = {key: config[key] for key in config if key not in apart}
+    shared["method"] = portable_name(config["method"])
+    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
+
+
+def portable_name(method: str) -> str:
+    """A method's name without the folder that its file, if it comes from one, lies in."""
+    path, colon, class_name = method.rpartition(":")
+    return f"{Path(path).name}:{class_name}" if colon else method

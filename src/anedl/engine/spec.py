@@ -14,7 +14,6 @@ from anedl.data.settings import Setting, get_setting
 from anedl.engine.config import (
     BUDGETS,
     CUSTOM,
-    LATER_OPTIONS,
     LENGTH_OPTIONS,
     Budget,
     TrainConfig,
@@ -57,9 +56,6 @@ class RunSpec:
         """As written to `config.json`."""
         train = to_json(self.train)
         del train["pretrain_share"]  # it has become `pretrain_epochs`
-        for name in LATER_OPTIONS:
-            if not train[name]:
-                del train[name]
         record = {
             "anedl": __version__,
             "setting": self.setting,

@@ -32,9 +32,9 @@ def classify(
     pieces = []
     side = predictor.framing.side
     while frames := list(islice(coming, predictor.batch_size)):
-        pieces.append(predictor.predict(np.stack(frames)))
+        pieces.append(predictor.judge(np.stack(frames)))
     if not pieces:
-        pieces.append(predictor.predict(np.zeros((0, side, side, 3), np.uint8)))
+        pieces.append(predictor.judge(np.zeros((0, side, side, 3), np.uint8)))
     return Predictions.joined(pieces)
 
 

@@ -1,15 +1,15 @@
 """One interface to a trained model, whether PyTorch or onnxruntime computes it.
 
     predictor = load("runs/mine")
-    predictions = predictor.predict(frames)            # uint8 (N, side, side, 3)
+    predictions = predictor.predict(images)            # paths, Pillow images, arrays of any size
 
-`anedl.export.images` makes frames of files, Pillow images and arrays of any size.
+Whoever has frames of the model's own size already (uint8, N × side × side × 3) calls `judge`.
 """
 
 import importlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from anedl.export.description import (
 
 if TYPE_CHECKING:
     from anedl.engine.model import TrainedModel
+    from anedl.export.images import AnImage
 
 Floats = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -120,7 +121,17 @@ class BasePredictor(ABC):
         """How many images are computed at once."""
         return min(BATCH, max(1, MOST_PIXELS // self.framing.side**2))
 
-    def predict(self, frames: UInt8Array) -> Predictions:
+    def predict(self, images: "AnImage | Iterable[AnImage]") -> Predictions:
+        """Judge images of any size: paths, Pillow images and uint8 arrays, or one of them alone.
+
+        Raises:
+            DataError: a file holds no image that can be read, or an array is not an image.
+        """
+        from anedl.export.images import classify
+
+        return classify(self, images)
+
+    def judge(self, frames: UInt8Array) -> Predictions:
         """Judge frames (N, side, side, 3) uint8, as `framing.frame` makes them."""
         size = self.batch_size
         starts = range(0, max(1, len(frames)), size)

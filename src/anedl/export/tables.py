@@ -52,7 +52,7 @@ def rows_of(frames: Sequence[Frame], predictor: BasePredictor) -> list[Row]:
     """Rows of these frames, judged together."""
     pixels = [frame.pixels for frame in frames if frame.pixels is not None]
     numbers = iter(range(len(pixels)))
-    predictions = predictor.predict(np.stack(pixels)) if pixels else None
+    predictions = predictor.judge(np.stack(pixels)) if pixels else None
     rows = []
     for frame in frames:
         row: Row = dict.fromkeys(COLUMNS)

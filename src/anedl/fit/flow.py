@@ -9,6 +9,7 @@ import torch
 
 from anedl.conformal import Calibration
 from anedl.data.batches import worker_count
+from anedl.data.settings import Setting
 from anedl.engine.model import choose_device
 from anedl.engine.own import make_problem
 from anedl.engine.results import describe_device
@@ -31,7 +32,15 @@ from anedl.fit.judging import (
     sort_pile,
 )
 from anedl.fit.summary import Outcome, summarise, tell
-from anedl.fit.training import recorded_share, setting_of, train_folds, trained, value_of
+from anedl.fit.training import (
+    check_choices,
+    check_names,
+    recorded_share,
+    setting_of,
+    train_folds,
+    trained,
+    value_of,
+)
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.decided import DECIDED_FILE
 from anedl.intake.findings import describe
@@ -55,16 +64,24 @@ class Fitted:
 
 
 def look(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Gathered:
-    """Find out what there is and say it; nothing is trained.
+    """Find out what there is, say it and what follows from it; nothing is trained.
 
     Raises:
-        ConfigError: the run folder is taken, or lies among the images.
+        ConfigError: the run folder is taken or lies among the images, or a wish cannot be met.
         DataError: there are too few images.
     """
+    return _look(labelled, pile, run, wishes, say)[0]
+
+
+def _look(
+    labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say
+) -> tuple[Gathered, list[Choice], Setting]:
     _check_folder(labelled, pile, run, wishes.resume)
+    check_names(wishes)
     run.mkdir(parents=True, exist_ok=True)
+    device = choose_device(wishes.device)
     gathered = gather(
-        labelled, pile, run, choose_device(wishes.device), wishes.level, wishes.seed,
+        labelled, pile, run, device, wishes.level, wishes.seed,
         wishes.image_size, worker_count(wishes.workers), say, wishes.quiet, wishes.augmentation,
         wishes.decision_files, 0 if wishes.benjamini_hochberg else wishes.folds, wishes.resume,
     )  # fmt: skip
@@ -73,7 +90,13 @@ def look(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Gat
         say(line)
     if gathered.skipped:
         say(f"files that were skipped, with reasons: {run / 'skipped.csv'}")
-    return gathered
+    taken = _first_choices(gathered, wishes, device)
+    setting = setting_of(gathered, taken)
+    check_choices(setting, wishes, taken)
+    say("choices (each can be overridden, see --help):")
+    for choice in taken:
+        say(choice.describe())
+    return gathered, taken, setting
 
 
 def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitted:
@@ -83,10 +106,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     follows them is done again.
     """
     started = time.monotonic()
-    gathered = look(labelled, pile, run, wishes, say)
-    device = choose_device(wishes.device)
-    taken = _first_choices(gathered, wishes, device)
-    setting = setting_of(gathered, taken)
+    gathered, taken, setting = _look(labelled, pile, run, wishes, say)
     problem = replace(
         make_problem(setting, gathered.cache.images, gathered.labels, gathered.split),
         workers=worker_count(wishes.workers),
@@ -100,9 +120,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     taken.append(_selection(before.share, run, wishes))
     setting = replace(setting, oracle_share=value_of(taken, "O"))
     problem = replace(problem, setting=setting)
-    say("choices (each can be overridden, see --help):")
-    for choice in taken:
-        say(choice.describe())
+    say(taken[-1].describe())
 
     folds = train_folds(problem, gathered, run, wishes, taken, say)
     time_left = 1 - choices.SUPERVISED_TIME - (choices.FOLDS_TIME if folds else 0)
@@ -135,7 +153,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
         "sources": {"labelled": str(labelled), "pile": str(pile)},
         "seed": wishes.seed,
         "seconds": round(time.monotonic() - started, 1),
-        "device": describe_device(device),
+        "device": describe_device(choose_device(wishes.device)),
     }
     write_json(run / "fit.json", summary)
     for line in tell(summary):

@@ -11,8 +11,9 @@ import torch
 from anedl.data.dataset import IntArray
 from anedl.data.progress import TransferBar
 from anedl.data.protocol import Split
+from anedl.data.split_file import read_split
 from anedl.engine.own import OWN, labels_of
-from anedl.errors import DataError
+from anedl.errors import ConfigError, DataError
 from anedl.files import write_json
 from anedl.fit.choices import FEWEST_A_CLASS, Choice, choose_augmentation, choose_side
 from anedl.fit.decisions import (
@@ -23,12 +24,13 @@ from anedl.fit.decisions import (
     require_enough,
 )
 from anedl.fit.roles import deal_roles
-from anedl.intake.cache import ImageCache, build_cache
+from anedl.intake.cache import ImageCache, build_cache, open_cache
 from anedl.intake.decided import Decided, write_decided
 from anedl.intake.duplicates import exact_groups, joined_groups, near_groups, shared_with
 from anedl.intake.facts import image_sizes
 from anedl.intake.findings import Findings, find, write_skipped
-from anedl.intake.listing import Skipped, list_labelled, list_pile
+from anedl.intake.listing import Item, Skipped, list_labelled, list_pile
+from anedl.intake.names import shown
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def gather(
     `folds` None leaves their number to the choice; `decisions` are files of `anedl review`.
 
     Raises:
-        ConfigError: decisions for a run that was begun without.
+        ConfigError: decisions for a run that was begun without, or a run that is to go on was
+            begun on other images; nothing of it has been changed then.
         DataError: too few images, or none at all; the message says how many are needed. Or the
             decisions are about another pile.
     """
@@ -105,6 +108,7 @@ def gather(
     classes = tuple(sorted({item.label for item in ours.items if item.label is not None}))
     if len(classes) < 2:
         raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
+    _require_still_there(run, items)
     side = choose_side(image_sizes(items), device, image_size)
     assert isinstance(side.value, int)
     # The size that views are cut from, so that no image is ever resized twice.
@@ -144,7 +148,6 @@ def gather(
     findings = find(cache, groups, passed, roles.partition, labelled_by_people)
     # Decoys lie in the pile anyway, so what looks like one of them may train.
     findings = replace(findings, withheld=len(withheld))
-    write_json(run / "intake.json", findings.to_json())
     pool = np.union1d(np.setdiff1d(left, withheld), roles.decoys)
     split = Split(
         setting=OWN,
@@ -158,10 +161,43 @@ def gather(
         test=roles.fresh,
         test_part="train",
     )
+    for folder in (run, run / "supervised"):
+        require_same_roles(folder, split)
+    write_json(run / "intake.json", findings.to_json())
     return Gathered(
         cache, classes, labels, groups, split, roles.fresh, roles.decoys, pile_positions, findings,
         skipped, side, decided, answers, roles.folds, roles.fold,
     )  # fmt: skip
+
+
+def require_same_roles(folder: Path, split: Split) -> None:
+    """Refuse to go on with a run in `folder`, if there is one, that gave its images other roles.
+
+    Raises:
+        ConfigError: it was begun on other images, or they were dealt out in another way.
+    """
+    written = folder / "split.json"
+    if written.exists() and read_split(written) != split:
+        raise ConfigError(
+            f"{folder}: this run was begun on other images, or with another seed, target or "
+            f"number of folds; restore what has changed, or choose another folder"
+        )
+
+
+def _require_still_there(run: Path, items: Sequence[Item]) -> None:
+    """Refuse to build the images anew where some that a run was begun on are not among `items`."""
+    if not any((folder / "split.json").exists() for folder in (run, run / "supervised")):
+        return
+    try:
+        before = open_cache(run / "cache").items
+    except DataError:
+        return
+    now = {(item.label, item.name) for item in items}
+    if gone := [item.name for item in before if (item.label, item.name) not in now]:
+        raise ConfigError(
+            f"{run}: this run was begun on other images: {len(gone):,} of its {len(before):,} are "
+            f"not there, the first is {shown(gone[0])}; restore them, or choose another folder"
+        )
 
 
 def fold_split(gathered: Gathered, number: int) -> Split:

@@ -105,13 +105,13 @@ def estimate_before(
 ) -> ShareEstimate:
     """The pile's outlier share by the model of the labels alone.
 
-    It has seen neither the pile nor any image that calibrates, so all of them are its inliers.
+    Its inliers are the validation images. Those that calibrate would do as well, but O follows from
+    this, and with it the training that they are to judge.
     """
     trained = load_model(model, device=device)
-    inliers = np.concatenate([gathered.fresh, gathered.decoys])
     of_inliers, of_pile = (
         _arrays(outputs_of(trained.method, problem.images_at(positions), trained.precision)).score
-        for positions in (inliers, gathered.pile)
+        for positions in (gathered.split.validation, gathered.pile)
     )
     return estimate_outlier_share(of_inliers, of_pile[gathered.undecided])
 
@@ -137,6 +137,7 @@ def estimate_after(
         low=min(one.low for one in found),
         high=max(one.high for one in found),
         inliers=sum(one.inliers for one in found),
+        doubtful=any(one.doubtful for one in found),
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from anedl.methods.catalogue import short_name
 from anedl.pollution import ShareEstimate
 from anedl.triage.clusters import Cluster
 from anedl.triage.confidence import Confidence
-from anedl.triage.verdict import Triage
+from anedl.triage.verdict import Rules, Triage
 
 POOR_ERROR = 0.15  # on held-out images, from where scores say little of strangers
 FEW_STEPS = 500
@@ -70,6 +71,7 @@ def summarise(
     training = {called: _training(run), "supervised": _training(run / "supervised")}
     doubts = cautions(outcome.helped.error_with, training[called]["steps"])
     decided = gathered.decided
+    left = int(gathered.undecided.sum())
     pile = "the rest of the pile" if len(decided) else "the pile"
     return {
         "anedl": __version__,
@@ -86,7 +88,7 @@ def summarise(
         "choices": {c.name: {"value": c.value, "reason": c.reason} for c in taken},
         "training": training,
         "level": calibration.level,
-        "calibration": _calibration(calibration, outcome.cross),
+        "calibration": _calibration(calibration, outcome.cross, outcome.triage.rules, left),
         "decisions": {
             "labelled": len(decided.classes),
             "unknown": len(decided.unknown),
@@ -117,8 +119,13 @@ def summarise(
     }
 
 
-def _calibration(calibration: Calibration, cross: CrossPValues | None) -> dict[str, Any]:
-    """What is promised, in sentences and numbers; by folds there is no one score to compare."""
+def _calibration(
+    calibration: Calibration, cross: CrossPValues | None, rules: Rules, judged: int
+) -> dict[str, Any]:
+    """What is promised, in sentences and numbers.
+
+    By folds, and where the share of false alarms is bounded, there is no one score to compare.
+    """
     notes = calibration.describe().splitlines()
     limits = {
         of: {
@@ -129,6 +136,11 @@ def _calibration(calibration: Calibration, cross: CrossPValues | None) -> dict[s
         }
         for of, limit in ((of, calibration.threshold(of)) for of in ORIGINS)
     }
+    if cross is None and rules.benjamini_hochberg:
+        inliers = len(calibration.scores("pile"))
+        promise = false_alarms_promise(rules.level, inliers, judged)
+        limits["pile"] = {"score": None, "certified": 0.0, "images": inliers, "note": promise}
+        notes[1] = f"images of the pile: {promise}"
     if cross is None:
         return {"notes": notes, "folds": 0, "thresholds": limits}
     promise = cross.describe(calibration.level)
@@ -138,6 +150,16 @@ def _calibration(calibration: Calibration, cross: CrossPValues | None) -> dict[s
     }  # fmt: skip
     notes = [notes[0], f"images of the pile: {promise}"]
     return {"notes": notes, "folds": cross.folds, "thresholds": limits}
+
+
+def false_alarms_promise(level: float, inliers: int, judged: int) -> str:
+    """What calling images unknown by Benjamini–Hochberg promises, and what it takes to call any."""
+    fewest = ceil(judged / (level * (inliers + 1)) - 1e-9)
+    return (
+        f"Benjamini–Hochberg at {percent(level)}: of those called unknown at most {percent(level)} "
+        f"are expected to be of a known class; with {inliers} held-out inliers none is called so "
+        f"unless {fewest:,} or more of the {judged:,} images are"
+    )
 
 
 def _training(folder: Path) -> dict[str, Any]:

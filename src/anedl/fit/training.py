@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from anedl.data.settings import Setting
-from anedl.data.split_file import read_split
 from anedl.engine.config import TrainConfig
 from anedl.engine.model import choose_device
 from anedl.engine.own import OWN
@@ -18,9 +17,11 @@ from anedl.engine.spec import RunSpec, make_spec, read_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
 from anedl.fit.choices import FOLDS_TIME, Choice, choose_length
-from anedl.fit.gather import Gathered, fold_split
+from anedl.fit.gather import Gathered, fold_split, require_same_roles
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
+from anedl.methods.catalogue import full_name, get_method
+from anedl.networks import build_backbone
 from anedl.options import option_types
 
 LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not stretched
@@ -29,6 +30,29 @@ LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not str
 def value_of(taken: list[Choice], name: str) -> Any:
     """What was chosen under this name."""
     return next(choice.value for choice in taken if choice.name == name)
+
+
+def check_names(wishes: Wishes) -> None:
+    """Refuse a method or a backbone that does not exist, before any file is read.
+
+    Raises:
+        ConfigError: there is no such method or backbone, or its package is not installed.
+    """
+    get_method(full_name(wishes.method))
+    if wishes.backbone is not None:
+        build_backbone(wishes.backbone, load_weights=False)
+
+
+def check_choices(setting: Setting, wishes: Wishes, taken: list[Choice]) -> None:
+    """Refuse what either training would stumble over, before the first of them begins.
+
+    Raises:
+        ConfigError: an option is not known or not of its type, or the backbone cannot be built.
+    """
+    build_backbone(value_of(taken, "backbone"), image_size=value_of(taken, "image size"))
+    for method in ("supervised", wishes.method):
+        train, options = _options(method, wishes, taken)
+        make_spec(setting, method, wishes.seed, train=train, options=options)
 
 
 def setting_of(gathered: Gathered, taken: list[Choice]) -> Setting:
@@ -134,11 +158,7 @@ def _spec(
     length = {"epochs": wishes.epochs, "epoch_steps": wishes.epoch_steps}
     if (record := _record(folder)) is not None:
         length = {name: given or record["train"][name] for name, given in length.items()}
-    train, options = {"batch_size": value_of(taken, "batch size")}, {}
-    if method == wishes.method:
-        of_engine = option_types(TrainConfig)
-        train |= {name: value for name, value in wishes.options.items() if name in of_engine}
-        options = {name: value for name, value in wishes.options.items() if name not in of_engine}
+    train, options = _options(method, wishes, taken)
     if None in length.values():
         draft = make_spec(problem.setting, method, wishes.seed, train=train, options=options)
         device = choose_device(wishes.device)
@@ -154,6 +174,18 @@ def _spec(
     )
 
 
+def _options(
+    method: str, wishes: Wishes, taken: list[Choice]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a run is told beside its length: options of the engine, and those of the method."""
+    train, options = {"batch_size": value_of(taken, "batch size")}, {}
+    if method == wishes.method:
+        of_engine = option_types(TrainConfig)
+        train |= {name: value for name, value in wishes.options.items() if name in of_engine}
+        options = {name: value for name, value in wishes.options.items() if name not in of_engine}
+    return train, options
+
+
 def _record(folder: Path) -> dict[str, Any] | None:
     path = folder / "config.json"
     if not path.exists():
@@ -166,12 +198,7 @@ def _check_same(folder: Path, spec: RunSpec, problem: Problem) -> None:
     written = folder / "config.json"
     if not written.exists():
         return
-    if read_split(folder / "split.json") != problem.split:
-        raise ConfigError(
-            f"{folder}: this run was begun on other images, or with another seed, target or "
-            f"number of folds; "
-            f"restore what has changed, or choose another folder"
-        )
+    require_same_roles(folder, problem.split)
     if read_spec(written).digest != spec.digest:
         raise ConfigError(
             f"{folder}: this run was begun with other choices; give the same ones again, or choose "

@@ -1,6 +1,5 @@
 """One finished run as the ledger keeps it: one small JSON file, `runs/*.json` beside the tables."""
 
-import hashlib
 import json
 import re
 from dataclasses import dataclass, fields
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl.engine.config import CUSTOM
-from anedl.engine.differences import differing_options
+from anedl.engine.differences import differing_options, portable_name, recipe_hash
 from anedl.errors import AnedlError
 from anedl.files import write_json
 from anedl.methods.catalogue import get_method, short_name
@@ -184,20 +183,6 @@ def _stated_differences(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
             f"the file, then record the run"
         )
     return differing_options(config)
-
-
-def recipe_hash(config: dict[str, Any]) -> str:
-    """SHA-256 of a `config.json` less its seed, its fold and what follows from the rest."""
-    apart = ("anedl", "seed", "fold", "differs")
-    shared = {key: config[key] for key in config if key not in apart}
-    shared["method"] = portable_name(config["method"])
-    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
-
-
-def portable_name(method: str) -> str:
-    """A method's name without the folder that its file, if it comes from one, lies in."""
-    path, colon, class_name = method.rpartition(":")
-    return f"{Path(path).name}:{class_name}" if colon else method
 
 
 def _figures(entry: dict[str, Any]) -> Figures:

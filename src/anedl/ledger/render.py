@@ -1,21 +1,22 @@
 """The ledger for a terminal, as Markdown, and as one HTML file that needs no network."""
 
-import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from textwrap import wrap
+from textwrap import shorten, wrap
 from typing import Literal
 
 from anedl import __version__
 from anedl.ledger.rows import ABOUT, COLUMNS, MISSING_COLUMNS, Row, missing_rows, sections
 from anedl.ledger.table import Ledger
 from anedl.report.canvas import missing_extra
+from anedl.report.markdown import markdown, markdown_table
 
 Format = Literal["terminal", "markdown", "html"]
 TITLE = "Our runs and the published numbers"
 WIDTH = 100  # characters of a line of words in a terminal
 WIDEST_NAME = 48
+LONGEST_WHAT = 24
 MISSING_TITLE = "Published, without a full-length run of ours"
 
 
@@ -36,7 +37,7 @@ def nothing_yet(results: Path) -> str:
 
 
 def render_terminal(ledger: Ledger, results: Path) -> str:
-    """Columns of plain text; what is published but not run yet is only counted."""
+    """Columns of plain text."""
     lines = []
     for section in sections(ledger):
         lines += [section.title, *wrap(section.remark, WIDTH), ""]
@@ -53,10 +54,15 @@ def render_terminal(ledger: Ledger, results: Path) -> str:
         lines += [*wrap(ABOUT, WIDTH), ""]
     lines += [f"warning: {warning}" for warning in ledger.warnings]
     if ledger.missing:
-        lines.append(
-            f"{len(ledger.missing)} published numbers have no full-length run beside them yet; "
-            f"--format markdown lists them."
-        )
+        # Without the source and with few words of what it is, so that a line fits a screen.
+        rows = [
+            (setting, method, shorten(what, LONGEST_WHAT, placeholder=" …"), *figures)
+            for setting, method, what, *figures, _ in (row.cells for row in missing_rows(ledger))
+        ]
+        columns = MISSING_COLUMNS[:-1]
+        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        lines += [MISSING_TITLE, "", *(_line(row, widths) for row in (columns, *rows)), ""]
+        lines.append("--format markdown and --format html state the sources.")
     # A name from a file must not move the cursor.
     plain = ("".join(c if c.isprintable() else "?" for c in line).rstrip() for line in lines)
     return "\n".join(plain).rstrip() + "\n"
@@ -64,18 +70,18 @@ def render_terminal(ledger: Ledger, results: Path) -> str:
 
 def render_markdown(ledger: Ledger, results: Path) -> str:
     """Tables for a repository's pages."""
-    parts = [f"# {TITLE}", _markdown(ABOUT)]
+    parts = [f"# {TITLE}", markdown(ABOUT)]
     if not ledger.tables:
-        parts.append(_markdown(nothing_yet(results)))
-    parts += [f"**Warning:** {_markdown(warning)}" for warning in ledger.warnings]
+        parts.append(markdown(nothing_yet(results)))
+    parts += [f"**Warning:** {markdown(warning)}" for warning in ledger.warnings]
     for section in sections(ledger):
-        parts += [f"## {_markdown(section.title)}", _markdown(section.remark)]
+        parts += [f"## {markdown(section.title)}", markdown(section.remark)]
         for block in section.blocks:
-            parts += [f"### {_markdown(block.setting)}", _markdown_table(COLUMNS, block.rows)]
+            parts += [f"### {markdown(block.setting)}", markdown_table(COLUMNS, _cells(block.rows))]
         if section.notes:
-            parts.append("\n".join(f"- {_markdown(note)}" for note in section.notes))
+            parts.append("\n".join(f"- {markdown(note)}" for note in section.notes))
     if ledger.missing:
-        table = _markdown_table(MISSING_COLUMNS, missing_rows(ledger))
+        table = markdown_table(MISSING_COLUMNS, _cells(missing_rows(ledger)))
         parts += [f"## {MISSING_TITLE}", table]
     return "\n\n".join(parts) + "\n"
 
@@ -116,12 +122,5 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
-def _markdown_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    lines = [columns, ["---"] * len(columns), *(map(_markdown, row.cells) for row in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is: one line, no tag, no cell border, no emphasis."""
-    escaped = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\|*\[\]])", r"\\\1", escaped)
+def _cells(rows: Sequence[Row]) -> list[list[str]]:
+    return [[markdown(cell) for cell in row.cells] for row in rows]

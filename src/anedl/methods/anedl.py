@@ -36,9 +36,8 @@ from anedl.methods.base import (
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
 from anedl.options import option
-from anedl.views import View
+from anedl.views import View, ViewName
 
-ViewName = Literal["plain", "flip", "weak", "strong"]
 ScoreName = Literal[
     "self_training", "top_m_evidence", "total_evidence", "max_alpha", "vacuity",
     "mutual_information", "differential_entropy", "max_softmax", "energy",
@@ -71,6 +70,12 @@ class AnedlConfig(MethodConfig):
     detach_pool_kl: bool = option(
         True, "the same for the pool's KL (paper and release leave it open)"
     )
+    negative_pool: Literal["all", "rest"] = option(
+        "all",
+        "pool images that Eq. 2 and 5 see: all (paper), or in self-training only the rest, those "
+        "that are not selected (ours)",
+        later=True,
+    )
     edl_pool_views: Literal["both", "first"] = option(
         "both", "pool views that Eq. 2 and 5 see (released: both; paper: not stated)"
     )
@@ -93,6 +98,12 @@ class AnedlConfig(MethodConfig):
         ("weak", "strong"), "the two views of Eq. 6 (released: weak twice)"
     )
     pool_ratio: int = option(2, "pool images a labelled image, also for the selected")
+    selected_evidence: float = option(
+        0.0,
+        "weight of Eq. 3 and 5 on selected images with their pseudo-labels, beside the labelled "
+        "ones (ours)",
+        later=True,
+    )
     fixmatch_weight: float = option(1.0, "weight of FixMatch")
     fixmatch_threshold: float = option(0.0, "least confidence of a pseudo-label (as OpenMatch: 0)")
     fixmatch_trains_classifier: bool = option(
@@ -127,7 +138,7 @@ class AnedlConfig(MethodConfig):
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
         for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
-                     "fixmatch_weight", "debias_tau"):  # fmt: skip
+                     "fixmatch_weight", "debias_tau", "selected_evidence"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
         for name in ("debias_momentum", "fixmatch_threshold"):
@@ -188,6 +199,9 @@ class Anedl(Method):
             bn_momentum=backbone.bn_momentum if config.head_batchnorm else None,
         )
         self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
+        if config.negative_pool == "rest":
+            # Steps since each pool image was last in the selected part of a batch.
+            self.since_chosen = torch.nn.Buffer(torch.full((task.pool_size,), torch.inf))
 
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
@@ -220,7 +234,9 @@ class Anedl(Method):
         labels = batch.labelled.labels.repeat(count)
         logits = self.classifier(torch.cat(labelled))
         terms = {"ce": losses.cross_entropy(logits, labels).mean()}
-        alpha_labelled, alpha_pool, alpha_pool_head = self._concentrations(labelled, pool)
+        alpha_labelled, alpha_pool, alpha_pool_head, alpha_chosen = self._concentrations(
+            labelled, pool, chosen if self.config.selected_evidence else []
+        )
         ramp = self._kl_ramp(progress)
         terms |= self._positive_terms(alpha_labelled, labels, ramp)
         monitors = {
@@ -232,10 +248,16 @@ class Anedl(Method):
                 alpha_pool_head if self.config.detach_negative else alpha_pool,
                 alpha_pool_head if self.config.detach_pool_kl else alpha_pool,
                 ramp,
+                self._not_selected(batch),
             )
         if progress.stage is Stage.SELF_TRAIN or self.config.consistency_from == "start":
             terms["consistency"] = self._consistency(alpha_pool)
         if chosen:
+            if self.config.selected_evidence:
+                guessed = self._pseudo_labels(chosen[0]).repeat(2)
+                found = self._positive_terms(alpha_chosen, guessed, ramp)
+                weight = self.config.selected_evidence
+                terms |= {f"selected_{name}": weight * term for name, term in found.items()}
             terms["fixmatch"], monitors["pseudo_confidence"] = self._fixmatch(*chosen)
         return Losses(terms, monitors)
 
@@ -245,21 +267,39 @@ class Anedl(Method):
         return list(torch.split(features, [len(view) for view in views]))
 
     def _concentrations(
-        self, labelled: list[Tensor], pool: list[Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Alpha of the labelled and of the pool images, and of the pool for the head alone.
+        self, labelled: list[Tensor], pool: list[Tensor], chosen: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Alpha of labelled and pool images, of the pool for the head alone, and of the chosen.
 
-        The last has the values of the second, but its gradient stops at the features. Labelled and
-        pool rows pass the head together: with BatchNorm statistics of their own the head could tell
-        them apart by these, and would have learnt nothing that holds at test time.
+        The third has the values of the second, but its gradient stops at the features. All rows
+        pass the head together: with BatchNorm statistics of their own the head could tell labelled
+        from pool rows by these, and would have learnt nothing that holds at test time.
         """
-        features = torch.cat(labelled + pool)
+        features = torch.cat(labelled + pool + chosen)
         rows = sum(len(part) for part in labelled)
-        alpha_labelled, alpha_pool = self.detector(features).tensor_split([rows])
+        ends = [rows, rows + sum(len(part) for part in pool)]
+        alpha_labelled, alpha_pool, alpha_chosen = self.detector(features).tensor_split(ends)
         head_only = alpha_pool
         if self.config.negative and (self.config.detach_negative or self.config.detach_pool_kl):
-            head_only = self.detector.again(features.detach())[rows:]
-        return alpha_labelled, alpha_pool, head_only
+            head_only = self.detector.again(features.detach()).tensor_split(ends)[1]
+        return alpha_labelled, alpha_pool, head_only, alpha_chosen
+
+    def _not_selected(self, batch: Batch) -> Tensor | None:
+        """1.0 for each row of the pool's views that Eq. 2 and 5 are to see, else 0.0; None for all.
+
+        The selected part of a batch goes round the selection again and again: who has not been in
+        it for two rounds is not selected any more. So an epoch's new selection is known from its
+        first steps on, without the engine telling it.
+        """
+        selected = batch.unlabelled.get("selected")
+        if self.config.negative_pool == "all" or selected is None:
+            return None
+        round_steps = self._selected_count(self.task.pool_size) / len(selected.positions)
+        with torch.no_grad():
+            self.since_chosen.add_(1.0)
+            self.since_chosen[selected.positions] = 0.0
+            rest = self.since_chosen[batch.unlabelled["pool"].positions] > 2 * round_steps
+            return rest.float().repeat(2)
 
     def _kl_ramp(self, progress: Progress) -> Tensor:
         """min(1, (epoch + 1)/ramp) with whole epochs counted from 0, ()."""
@@ -287,11 +327,17 @@ class Anedl(Method):
         terms["p_kl"] = ramp * config.kl_weight * divergence
         return {name: config.lambda_p * term.mean() for name, term in terms.items()}
 
-    def _negative_terms(self, alpha: Tensor, alpha_kl: Tensor, ramp: Tensor) -> dict[str, Tensor]:
-        """λ_N (Eq. 2 + weighted KL) on pool images, in parts; the two alphas differ in gradient."""
+    def _negative_terms(
+        self, alpha: Tensor, alpha_kl: Tensor, ramp: Tensor, rows: Tensor | None
+    ) -> dict[str, Tensor]:
+        """λ_N (Eq. 2 + weighted KL) on pool images, in parts; the two alphas differ in gradient.
+
+        `rows` is 1.0 for each row that counts, None where all do.
+        """
         config = self.config
         if config.edl_pool_views == "first":
             alpha, alpha_kl = alpha.chunk(2)[0], alpha_kl.chunk(2)[0]
+            rows = None if rows is None else rows.chunk(2)[0]
         uniform = torch.full_like(alpha, 1 / alpha.shape[-1])
         weight = losses.adaptive_weight(
             alpha, adaptive=config.adaptive, hold_weight=config.hold_weight
@@ -301,7 +347,10 @@ class Anedl(Method):
             terms["n_logdet"] = -config.lambda_1 * fisher_log_determinant(alpha)
         # Eq. 4 without a label is Eq. 5 with β = 1: both readings agree on the pool.
         terms["n_kl"] = ramp * config.kl_weight * losses.kl_strengthened(alpha_kl)
-        return {name: config.lambda_n * term.mean() for name, term in terms.items()}
+        if rows is None:
+            return {name: config.lambda_n * term.mean() for name, term in terms.items()}
+        count = rows.sum().clamp_min(1.0)
+        return {name: config.lambda_n * (rows * term).sum() / count for name, term in terms.items()}
 
     def _consistency(self, alpha_pool: Tensor) -> Tensor:
         """λ_CON × Eq. 6 between the two views; its gradient reaches the trunk."""
@@ -312,6 +361,15 @@ class Anedl(Method):
             second = second.detach()
         assert self.config.consistency_weight is not None
         return self.config.consistency_weight * losses.consistency(second, first).mean()
+
+    @torch.no_grad()
+    def _pseudo_labels(self, weak: Tensor) -> Tensor:
+        """The class that self-training takes images for, by the features of weak views (N, d)."""
+        logits = self.classifier(weak)
+        if self.config.debias:
+            logits = losses.debiased_logits(logits, self.prior, self.config.debias_tau)
+        labels: Tensor = logits.argmax(-1)
+        return labels
 
     def _fixmatch(self, weak: Tensor, strong: Tensor) -> tuple[Tensor, Tensor]:
         """FixMatch on selected images with debiased pseudo-labels; and their mean confidence."""

@@ -4,13 +4,11 @@ Closed-set self-training as the yardstick of open-set methods: the whole pool ta
 first step, outliers included, and nothing but the confidence threshold keeps them out. The inlier
 score is the largest softmax probability.
 
-Both stages are alike, so a run is best started with `pretrain_epochs` 0. The paper has seven pool
-images a labelled one; the default here is two, as in the open-set protocol and in every other
-method of the package.
+Both stages are alike, and the catalogue has it start with the second. The paper has seven pool
+images a labelled one; the default here is two, as in the open-set protocol and in ANEDL.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -32,14 +30,14 @@ from anedl.methods.base import (
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.options import option
-from anedl.views import View
+from anedl.views import View, ViewName
 
 
 @dataclass(frozen=True)
 class FixMatchConfig(MethodConfig):
     """The paper's constants, but for the size of the pool's part."""
 
-    labelled_views: tuple[Literal["plain", "flip", "weak", "strong"], ...] = option(
+    labelled_views: tuple[ViewName, ...] = option(
         ("weak",), "views of labelled images (paper: weak once)"
     )
     pool_ratio: int = option(2, "μ, pool images a labelled image (paper: 7; open-set protocol: 2)")

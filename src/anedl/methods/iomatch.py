@@ -95,12 +95,6 @@ class IoMatchConfig(MethodConfig):
 
 
 @in_full_precision
-def class_probability(ova_logits: Tensor) -> Tensor:
-    """o_k, "is class k", of one-vs-all logits (N, 2, K); (N, K)."""
-    return ova_logits.softmax(1)[:, 1]
-
-
-@in_full_precision
 def open_target(probability: Tensor, is_class: Tensor) -> Tensor:
     """p_k·o_k for the known classes, and Σ p_k·(1 − o_k) for "outlier"; (N, K), (N, K) → (N, K+1).
 
@@ -136,7 +130,7 @@ def open_inlier_score(open_logits: Tensor) -> Tensor:
 @in_full_precision
 def combined_inlier_score(logits: Tensor, ova_logits: Tensor) -> Tensor:
     """Σ p_k·o_k of closed logits (N, K) and one-vs-all logits (N, 2, K), (N,)."""
-    return (logits.softmax(-1) * class_probability(ova_logits)).sum(-1)
+    return (logits.softmax(-1) * one_vs_all.class_probability(ova_logits)).sum(-1)
 
 
 class IoMatch(Method):
@@ -181,7 +175,8 @@ class IoMatch(Method):
         open_logits = self.open(projected[-len(strong) :])
 
         probability = self._pseudo_labels(weak_logits)
-        target = open_target(probability, class_probability(weak_ova_logits.detach()))
+        is_class = one_vs_all.class_probability(weak_ova_logits.detach())
+        target = open_target(probability, is_class)
         trusted = closed_mask(
             probability, target, config.closed_threshold, config.outlier_threshold
         )

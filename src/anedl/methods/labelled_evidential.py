@@ -37,7 +37,7 @@ from anedl.methods.base import (
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
 from anedl.options import option
-from anedl.views import View
+from anedl.views import View, ViewName
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LabelledEvidentialConfig(MethodConfig):
         None, "hidden width of the evidential head; default: the trunk's"
     )
     head_batchnorm: bool = option(True, "BatchNorm in the evidential head (as ANEDL)")
-    labelled_views: tuple[Literal["plain", "flip", "weak", "strong"], ...] = option(
+    labelled_views: tuple[ViewName, ...] = option(
         ("flip", "weak"), "views of labelled images (as ANEDL)"
     )
     pool_ratio: int = option(2, "selected images a labelled image (as ANEDL)")

@@ -17,6 +17,8 @@ Chosen where the specification leaves a choice, or where an epoch or a batch is 
   of self-training, as in the original (`multiplicative_decay` in the catalogue). Not on the digits,
   whose recipe is ours: in their 450 steps it would come to 2 %.
 - Domain batch and mixed images pass the trunk together, so BatchNorm sees all of them.
+- The averaged weights follow pre-training too, so that self-training begins with what it left; the
+  original starts them with self-training.
 """
 
 from dataclasses import dataclass

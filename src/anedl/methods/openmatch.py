@@ -37,9 +37,7 @@ from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.networks.one_vs_all_head import OneVsAllHead
 from anedl.options import option
-from anedl.views import View
-
-ViewName = Literal["plain", "flip", "weak", "strong"]
+from anedl.views import View, ViewName
 
 SOCR_WEIGHTS = {"cifar10": 0.5, "imagenet30": 0.5, "digits": 0.5}
 DEFAULT_SOCR_WEIGHT = 1.0

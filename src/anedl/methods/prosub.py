@@ -21,7 +21,7 @@ whole recipe is ours, keep the engine's cosine.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -45,9 +45,7 @@ from anedl.methods.base import (
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.options import option
-from anedl.views import View
-
-ViewName = Literal["plain", "flip", "weak", "strong"]
+from anedl.views import View, ViewName
 
 # Released for CIFAR-10, CIFAR-100, ImageNet-30 and, in place of Mini-ImageNet, Tiny-ImageNet.
 SELF_SUPERVISION_WEIGHTS = {

@@ -9,9 +9,12 @@ Choices where the published code leaves one open. The confidence of close-set se
 K-way one of the images it is about; the published code reads it off the other, unrelated part,
 which `close_confidence` "official" repeats. The inlier score is the log-odds against the outlier
 class, ordered as 1 − P(outlier) but without its rounding to 1; the K-way confidence, which the
-paper may have tabulated instead, is among the scores that every run reports. Until the queue holds
-a batch, labelled images stand in for its images in the forward pass, so that BatchNorm sees nothing
-odd, and its term is zero. The queue, its counters and the threshold are saved with the run.
+paper may have tabulated instead, is among the scores that every run reports. The outlier class's
+threshold divides by the confident images of all known classes together, as the published code does
+where a name in it hints at the largest class alone; its half passes over the pool follow each other
+through the run, and do not begin anew with an epoch. Until the queue holds a batch, labelled images
+stand in for its images in the forward pass, so that BatchNorm sees nothing odd, and its term is
+zero. The queue, its counters and the threshold are saved with the run.
 """
 
 from dataclasses import dataclass, replace
@@ -38,9 +41,8 @@ from anedl.methods.base import (
 )
 from anedl.networks.encoder import ImageEncoder
 from anedl.options import option
-from anedl.views import View
+from anedl.views import View, ViewName
 
-ViewName = Literal["plain", "flip", "weak", "strong"]
 WITH_HEAD_BIAS = ("imagenet30", "miniimagenet")  # those with a ResNet-18
 
 
@@ -165,7 +167,7 @@ class Scomatch(Method):
             confidence = open_weak
         else:
             confidence = close_weak[:, :-1] if config.close_confidence == "known" else close_weak
-        confident = reaches(confidence, config.threshold)
+        _, confident = losses.pseudo_labels(confidence, config.threshold)
         close_term = close_self_training(close_strong, close_weak, confident)
         terms = {
             "ce": losses.cross_entropy(torch.cat(labelled), labels).mean(),
@@ -269,13 +271,6 @@ def open_pseudo_labels(
     is_outlier = labels == weak_logits.shape[-1] - 1
     needed = torch.where(is_outlier, outlier_threshold, threshold)
     return labels, (confidence >= needed).to(confidence.dtype)
-
-
-@in_full_precision
-def reaches(logits: Tensor, threshold: Weight) -> Tensor:
-    """1.0 where the largest softmax probability of `logits` reaches `threshold`, else 0.0, (N,)."""
-    confidence = logits.detach().softmax(-1).amax(-1)
-    return (confidence >= threshold).to(confidence.dtype)
 
 
 @in_full_precision

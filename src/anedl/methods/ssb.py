@@ -108,7 +108,7 @@ def pseudo_negatives(weak_ova_logits: Tensor, threshold: float) -> Tensor:
 
     (N, 2, K) → (N, K), without gradient.
     """
-    is_class = weak_ova_logits.detach().softmax(1)[:, 1]
+    is_class = one_vs_all.class_probability(weak_ova_logits.detach())
     return (is_class <= threshold).to(is_class.dtype)
 
 

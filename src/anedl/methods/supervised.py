@@ -5,12 +5,12 @@ inlier score is the largest softmax probability.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from anedl import losses, scores
+from anedl.errors import ConfigError
 from anedl.methods.base import (
     Batch,
     Losses,
@@ -26,16 +26,20 @@ from anedl.methods.base import (
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.options import option
-from anedl.views import View
+from anedl.views import View, ViewName
 
 
 @dataclass(frozen=True)
 class SupervisedConfig(MethodConfig):
     """The labelled views are all there is to choose."""
 
-    labelled_views: tuple[Literal["plain", "flip", "weak", "strong"], ...] = option(
+    labelled_views: tuple[ViewName, ...] = option(
         ("flip", "weak"), "views of labelled images; as ANEDL's, so that only the pool differs"
     )
+
+    def __post_init__(self) -> None:
+        if not self.labelled_views:
+            raise ConfigError("option labelled_views: needs one view or more")
 
 
 class Supervised(Method):

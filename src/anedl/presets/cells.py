@@ -3,8 +3,9 @@
 Each docstring states the command, the published scores with their source, and the time to expect.
 `--methods` picks a single cell: `anedl reproduce cifar100-55/50 --methods anedl`. Scores are test
 AUROC / error in per cent, mean ± deviation of three runs, from Tables 1 and 2 of the paper, which
-quotes every row but its own from the OpenMatch paper. Times are of one NVIDIA H200; predicted ones
-come from measured steps (`times.py`).
+quotes every row but its own from the OpenMatch paper. Times are predicted for one NVIDIA H200 from
+measured steps of ANEDL and the number of images in a step (`times.py`); `--dry-run` states them
+method by method.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ def cifar10_6_50() -> Experiment:
     MTC 96.6±0.6 / 20.3±0.9, T2T 43.1±8.8 / 10.4±1.2, OpenMatch 99.3±0.9 / 10.4±0.9,
     ANEDL 98.5±0.2 / 9.6±0.4.
     Expected time: predicted 17 minutes a run of ANEDL (204,800 steps), 4 to 5 with `--budget fast`;
-    not measured for the other methods.
+    of the other methods 5 to 30, by their images a step.
     """
     return _column("cifar10-6/50", "CIFAR-10, 6 known classes, 50 labels a class")
 
@@ -39,7 +40,7 @@ def cifar10_6_100() -> Experiment:
     MTC 98.2±0.9 / 13.7±0.9, T2T 43.1±14.1 / 11.3±1.3, OpenMatch 99.7±0.2 / 7.1±0.5,
     ANEDL 99.0±0.2 / 7.0±0.4.
     Expected time: predicted 17 minutes a run of ANEDL (204,800 steps), 4 to 5 with `--budget fast`;
-    not measured for the other methods.
+    of the other methods 5 to 30, by their images a step.
     """
     return _column("cifar10-6/100", "CIFAR-10, 6 known classes, 100 labels a class")
 
@@ -52,7 +53,7 @@ def cifar10_6_400() -> Experiment:
     MTC 98.9±0.1 / 9.0±0.5, T2T 56.2±1.4 / 9.5±1.4, OpenMatch 99.3±0.2 / 5.9±0.5,
     ANEDL 99.4±0.1 / 5.5±0.2.
     Expected time: predicted 17 minutes a run of ANEDL (204,800 steps), 4 to 5 with `--budget fast`;
-    not measured for the other methods.
+    of the other methods 5 to 30, by their images a step.
     """
     return _column("cifar10-6/400", "CIFAR-10, 6 known classes, 400 labels a class")
 
@@ -65,7 +66,7 @@ def cifar100_55_50() -> Experiment:
     MTC 81.2±3.4 / 33.5±1.2, T2T 60.4±8.9 / 29.1±0.9, OpenMatch 87.0±1.1 / 27.7±0.4,
     ANEDL 90.3±0.1 / 26.7±0.2.
     Expected time: predicted 17 minutes a run of ANEDL (204,800 steps), 4 to 5 with `--budget fast`;
-    not measured for the other methods.
+    of the other methods 5 to 30, by their images a step.
     """
     return _column("cifar100-55/50", "CIFAR-100, 55 known classes, 50 labels a class")
 
@@ -78,7 +79,7 @@ def cifar100_55_100() -> Experiment:
     MTC 80.7±4.6 / 27.9±0.5, T2T 62.2±4.4 / 27.0±0.4, OpenMatch 86.5±2.1 / 24.1±0.6,
     ANEDL 91.1±0.4 / 23.2±0.6.
     Expected time: predicted 17 minutes a run of ANEDL (204,800 steps), 4 to 5 with `--budget fast`;
-    not measured for the other methods.
+    of the other methods 5 to 30, by their images a step.
     """
     return _column("cifar100-55/100", "CIFAR-100, 55 known classes, 100 labels a class")
 
@@ -91,7 +92,7 @@ def cifar100_80_50() -> Experiment:
     MTC 79.4±1.0 / 40.1±0.8, T2T 74.2±6.3 / 35.7±1.4, OpenMatch 86.2±0.6 / 33.4±0.2,
     ANEDL 89.2±0.5 / 32.3±0.3.
     Expected time: predicted 17 minutes a run of ANEDL (204,800 steps), 4 to 5 with `--budget fast`;
-    not measured for the other methods.
+    of the other methods 5 to 30, by their images a step.
     """
     return _column("cifar100-80/50", "CIFAR-100, 80 known classes, 50 labels a class")
 
@@ -104,7 +105,7 @@ def cifar100_80_100() -> Experiment:
     MTC 73.2±3.5 / 33.6±0.3, T2T 65.4±13.4 / 31.6±1.0, OpenMatch 86.8±1.4 / 29.5±0.3,
     ANEDL 91.1±1.0 / 28.5±0.2.
     Expected time: predicted 17 minutes a run of ANEDL (204,800 steps), 4 to 5 with `--budget fast`;
-    not measured for the other methods.
+    of the other methods 5 to 30, by their images a step.
     """
     return _column("cifar100-80/100", "CIFAR-100, 80 known classes, 100 labels a class")
 

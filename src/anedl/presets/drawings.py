@@ -32,12 +32,12 @@ from anedl.report.canvas import (
     SECOND,
     legend,
     new_figure,
+    shortened,
     tidy,
     to_png,
 )
 from anedl.report.contact_sheet import Strip, Tile, sheet_figure, truth_of
-from anedl.report.figures import shortened
-from anedl.report.pictures import run_images
+from anedl.report.images import run_images
 from anedl.report.run_folder import Run, read_run
 from anedl.views import View
 
@@ -194,8 +194,9 @@ def over_m_figure(outcome: Outcome, rows: list[Row]) -> "Figure":
         m = np.arange(1, curves.shape[1] + 1)
         for curve in curves:
             axes.plot(m, curve, color="#BBBBBB", linewidth=1)
-        axes.plot(m, curves.mean(0), color=FIRST, linewidth=2.2, marker="o", markersize=3,
-                  label=f"mean of {len(curves)} runs")  # fmt: skip
+        label = "the run" if len(curves) == 1 else f"mean of {len(curves)} runs"
+        style = {"linewidth": 2.2, "marker": "o", "markersize": 3}
+        axes.plot(m, curves.mean(0), color=FIRST, label=label, **style)
         chosen = chosen_m(outcome, row)
         axes.axvline(chosen, color=SECOND, linestyle="--", label=f"M = {chosen}, the setting's")
         axes.set_xlabel("M, number of largest concentrations in the score (Eq. 9)")

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from anedl.data.settings import get_setting
+from anedl.data.settings import SETTINGS, get_setting
+from anedl.engine.config import BUDGETS
 from anedl.engine.spec import RunSpec, make_spec
 from anedl.errors import ConfigError, unknown_name
 from anedl.ledger.published import Published, matching
@@ -75,6 +76,23 @@ class Row:
             if item.score == self.score and item.comparable
         ]
         return next((item for item in found if item.what == what), found[0] if found else None)
+
+
+def command_of(config: Mapping[str, Any]) -> str | None:
+    """What trains the run of a `config.json` from the command line.
+
+    None for a user's own images, which no setting names, and for runs from before they kept in what
+    they differ from their method's plain one.
+    """
+    if config["setting"] not in SETTINGS or "differs" not in config:
+        return None
+    row = Row(config["setting"], config["method"], config["method"], config["differs"])
+    seed, fold, limit = config["seed"], config["fold"], config["pool_limit"]
+    # A length of one's own is among what differs, as is all that it alone does not explain.
+    budget = config["budget"] if config["budget"] in BUDGETS else "full"
+    more = [] if fold == get_setting(row.setting).fold_of(seed) else ["--fold", str(fold)]
+    more += [] if limit is None else ["--pool-limit", str(limit)]
+    return row.command(seed, budget, config["development"], more=more)
 
 
 @dataclass(frozen=True)

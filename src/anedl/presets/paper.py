@@ -31,8 +31,8 @@ def table1() -> Experiment:
     90.3±0.1, 91.1±0.4, with 80 classes 89.2±0.5, 91.1±1.0 with 50, 100 labels; ImageNet-30
     96.6±0.3. It has no row for the methods after the first five here.
     Expected time: predicted for ANEDL on CIFAR 17 minutes a run (204,800 steps), 6 hours for its 21
-    runs; with `--budget fast` 4 to 5 minutes and 1.5 hours. Not measured: the other methods, and
-    ImageNet-30 (102,400 steps a run).
+    runs; with `--budget fast` 4 to 5 minutes and 1.5 hours. Of the other methods 5 to 30 minutes a
+    run, by their images a step. Not known: ImageNet-30 (102,400 steps a run).
     """
     rows = _cells(TABLE_SETTINGS, TABLE_METHODS + OTHER_METHODS)
     return Experiment("table1", "Table 1: AUROC", rows, ("auroc",), "tables-1-2")
@@ -143,7 +143,8 @@ def ablation_debias() -> Experiment:
     Published (supplement D.2; AUROC / error): OpenMatch 87.0±1.1 / 27.7±0.4, without DebiasPL
     90.0±0.5 / 27.0±0.2, with it 90.3±0.1 / 26.7±0.2.
     Expected time: predicted 17 minutes a run (204,800 steps), 1.7 hours for the 6 runs of ANEDL;
-    with `--budget fast` 4 to 5 minutes and 25 minutes. Not measured: OpenMatch.
+    with `--budget fast` 4 to 5 minutes and 25 minutes. The 3 runs of OpenMatch
+    about as long each, by their images a step.
     """
     rows = (
         Row(ABLATION_SETTING, "openmatch", "OpenMatch beside it"),
@@ -159,8 +160,7 @@ def case_study() -> Experiment:
     Command: `anedl reproduce case-study` (of the first seed).
     Published (supplement D.3) as a picture of chosen images, each with its uncertainty and its
     place in the order of all by both methods.
-    Expected time: seconds where the runs are there, else theirs: predicted 17 minutes for ANEDL,
-    not measured for OpenMatch.
+    Expected time: seconds where the runs are there, else theirs: predicted 17 minutes each.
     """
     rows = (_ablated("anedl"), Row(ABLATION_SETTING, "openmatch", "openmatch"))
     return Experiment(

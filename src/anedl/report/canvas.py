@@ -1,6 +1,7 @@
 """The drawing surface of every figure: one look, colours for every eye, no global state."""
 
 from io import BytesIO
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from anedl.errors import AnedlError
@@ -23,8 +24,21 @@ BAND = "#F0F0F0"
 
 LINES = ((FIRST, "-"), (SECOND, "--"), (INK, ":"))  # colour and dash of curves in one figure
 
+# Many curves in one figure, where nothing is an inlier or an outlier. Colours and dashes are of
+# different numbers, so that neither comes back with the same other for long.
+SERIES_COLOURS = (FIRST, SECOND, INLIER, OUTLIER, INK)
+SERIES_DASHES = ((), (4, 1.5), (1, 1.2), (4, 1.2, 1, 1.2))  # stroke and gap, in widths of the line
+
 PAGE_WIDTH = 8.0  # inches
 DOTS_PER_INCH = 144
+
+
+def series_look(number: int) -> tuple[str, tuple[float, ...]]:
+    """Colour and dash of the curve of that number: twenty different ones."""
+    return (
+        SERIES_COLOURS[number % len(SERIES_COLOURS)],
+        SERIES_DASHES[number % len(SERIES_DASHES)],
+    )
 
 
 def missing_extra(package: str) -> AnedlError:
@@ -70,6 +84,12 @@ def to_png(figure: "Figure") -> bytes:
         metadata={"Software": None},
     )  # fmt: skip
     return buffer.getvalue()
+
+
+def two_lines(name: str, width: int) -> str:
+    """A name on at most two lines of that many characters."""
+    first, *rest = wrap(name, width) or [""]
+    return f"{first}\n{shortened(' '.join(rest), width)}" if rest else first
 
 
 def shortened(name: str, longest: int) -> str:

@@ -1,7 +1,8 @@
-"""Several methods on the same splits and seeds: means and paired differences."""
+"""Several methods or recipes, each run with several seeds: means and paired differences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +13,42 @@ from anedl.evaluation.summary import (
     mean_std,
     paired_difference,
 )
-from anedl.report.canvas import FAINT, FIRST, INK, PAGE_WIDTH, PALE, new_figure, shortened, tidy
+from anedl.report.canvas import FAINT, FIRST, INK, PAGE_WIDTH, PALE, new_figure, tidy, two_lines
+from anedl.report.judged import read_judged
 from anedl.report.pictures import Picture, picture
 from anedl.report.run_folder import Run, read_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURES = ("test error", "AUROC, own score", "AUROC, max softmax")
+
+def _error(run: Run) -> float:
+    if not run.is_own:
+        return float(run.results["last"]["test"]["error"])
+    judged = read_judged(run)  # as the run's own report: every held-out image counts
+    return float((judged.predicted != judged.targets)[judged.inlier].mean())
+
+
+def _auroc(score: str) -> Callable[[Run], float | None]:
+    def read(run: Run) -> float | None:
+        by_score = run.results["last"]["test"]["by_score"]
+        return float(by_score[score]["auroc"]) if score in by_score else None
+
+    return read
+
+
+MEASURES: Mapping[str, Callable[[Run], float | None]] = {
+    "test error": _error,
+    "AUROC, own score": _auroc("score"),
+    "AUROC, max softmax": _auroc("max_softmax"),
+}
+"""What is compared, of a run's last model and as fractions; None where the run has none."""
+ALL = tuple(MEASURES)
 
 
 @dataclass(frozen=True)
 class MethodRuns:
-    """The runs of one method, one a seed in ascending order."""
+    """The runs of one method or recipe, one a seed in ascending order."""
 
     name: str
     runs: Sequence[Run]
@@ -34,33 +58,22 @@ class MethodRuns:
         """The seed of each run."""
         return [run.config["seed"] for run in self.runs]
 
-    def values(self, measure: str) -> list[float]:
-        """One of `MEASURES` for each run's last model, as fractions."""
-        if measure == "test error":
-            return [run.results["last"]["test"]["error"] for run in self.runs]
-        key = "score" if measure == "AUROC, own score" else "max_softmax"
-        return [auroc_of(run, key) for run in self.runs]
-
-
-def auroc_of(run: Run, key: str) -> float:
-    """The last model's AUROC by the score called `key` in `results.json`."""
-    by_score = run.results["last"]["test"]["by_score"]
-    if key not in by_score:
-        raise AnedlError(f"{run.folder}: there is no AUROC by {key}: its test holds no outliers")
-    return float(by_score[key]["auroc"])
+    def values(self, measure: str) -> list[float] | None:
+        """One of `MEASURES` for each run; None where some run has none."""
+        found = [MEASURES[measure](run) for run in self.runs]
+        values = [value for value in found if value is not None]
+        return values if values and len(values) == len(found) else None
 
 
 def comparison_section(methods: Sequence[MethodRuns]) -> dict[str, Any]:
     """Everything the template says of the comparison itself."""
-    first = methods[0]
+    measures = measures_of(methods)
     return {
-        "measures": MEASURES,
-        "seeds": first.seeds,
-        "means": mean_table(methods),
-        "reference": first.name,
-        "differences": difference_table(methods),
-        "picture": seeds_picture(methods),
-        "shown": f"{first.name}, seed {first.seeds[0]}",
+        "measures": measures,
+        "means": mean_table(methods, measures),
+        "reference": methods[0].name,
+        "differences": difference_table(methods, measures),
+        "picture": seeds_picture(methods, measures),
     }
 
 
@@ -82,7 +95,7 @@ def read_methods(runs: Mapping[str, Sequence[Path]]) -> list[MethodRuns]:
                 f"{first.seeds}; give the same seeds for all"
             )
         for one, two in zip(first.runs, other.runs, strict=True):
-            if one.results["split_hash"] != two.results["split_hash"]:
+            if not one.shares_split(two):
                 raise AnedlError(
                     f"{one.folder} and {two.folder} share a seed but not a split; "
                     f"their figures cannot be paired"
@@ -90,64 +103,111 @@ def read_methods(runs: Mapping[str, Sequence[Path]]) -> list[MethodRuns]:
     return methods
 
 
-def mean_table(methods: Sequence[MethodRuns]) -> list[tuple[str, list[str]]]:
-    """For each method its mean ± standard deviation of each measure, in per cent."""
+def measures_of(methods: Sequence[MethodRuns]) -> list[str]:
+    """The measures that at least one of the methods has of all its runs."""
+    return [name for name in MEASURES if any(method.values(name) for method in methods)]
+
+
+def pairs(first: MethodRuns, second: MethodRuns) -> list[tuple[Run, Run]]:
+    """Runs of the same seed on the same split, one of each."""
     return [
-        (method.name, [format_percent(method.values(measure)) for measure in MEASURES])
+        (one, two)
+        for one in first.runs
+        for two in second.runs
+        if one.replicate == two.replicate and one.shares_split(two)
+    ]
+
+
+def mean_table(
+    methods: Sequence[MethodRuns], measures: Sequence[str] = ALL
+) -> list[tuple[str, list[str]]]:
+    """For each method its seeds, then mean ± standard deviation of each measure in per cent."""
+    return [
+        (
+            method.name,
+            [
+                listed(method.seeds),
+                *(
+                    "–" if (values := method.values(name)) is None else format_percent(values)
+                    for name in measures
+                ),
+            ],
+        )
         for method in methods
     ]
 
 
-def difference_table(methods: Sequence[MethodRuns]) -> list[tuple[str, list[str]]]:
-    """The first method minus each other, seed by seed, in points with a 95 % interval."""
-    first, others = methods[0], methods[1:]
-    return [
-        (
-            other.name,
-            [
-                format_difference(paired_difference(first.values(name), other.values(name)))
-                for name in MEASURES
-            ],
-        )
-        for other in others
-    ]
+def difference_table(
+    methods: Sequence[MethodRuns], measures: Sequence[str] = ALL
+) -> list[tuple[str, list[str]]]:
+    """The first method minus each other that has pairs with it, with a 95 % interval.
+
+    After the seeds that were paired, a cell a measure: run by run and in points.
+    """
+    table = []
+    for other in methods[1:]:
+        paired = pairs(methods[0], other)
+        if not paired:
+            continue
+        ours, theirs = (MethodRuns("", runs) for runs in zip(*paired, strict=True))
+        cells = [listed(ours.seeds)]
+        for name in measures:
+            left, right = ours.values(name), theirs.values(name)
+            comparable = left is not None and right is not None
+            cells.append(
+                format_difference(paired_difference(left or [], right or [])) if comparable else "–"
+            )
+        table.append((other.name, cells))
+    return table
 
 
-def seeds_picture(methods: Sequence[MethodRuns]) -> Picture:
+def listed(seeds: Sequence[int]) -> str:
+    """Seeds in words: 0–4, or 0, 2, 5."""
+    ordered = sorted(seeds)
+    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"{ordered[0]}–{ordered[-1]}"
+    return ", ".join(map(str, ordered))
+
+
+def seeds_picture(methods: Sequence[MethodRuns], measures: Sequence[str] = ALL) -> Picture:
     """The dot plot with its words."""
     spoken = "; ".join(
-        f"{name}: error {values[0]} %, AUROC {values[1]} %" for name, values in mean_table(methods)
+        f"{name}: " + ", ".join(f"{m} {v}" for m, v in zip(measures, values, strict=True))
+        for name, (_, *values) in mean_table(methods, measures)
     )
     return picture(
         "seeds",
         "Seed by seed",
-        "Each dot is a run; a line joins the runs of one seed, which share their split; the bar "
-        "is the mean.",
-        f"Dot plots of test error and AUROC for each method and seed. {spoken}.",
-        seeds_figure(methods),
+        "Each dot is a run; a line joins runs of one seed on the same split; the bar is the mean.",
+        f"Dot plots in per cent for each method and seed. {spoken}.",
+        seeds_figure(methods, measures),
     )
 
 
-def seeds_figure(methods: Sequence[MethodRuns]) -> "Figure":
-    """One panel a measure: methods side by side, a dot a run, a line through a seed's runs."""
-    figure = new_figure(PAGE_WIDTH, 3.6)
-    panels = figure.subplots(1, len(MEASURES))
-    places = range(len(methods))
-    for axes, measure in zip(panels, MEASURES, strict=True):
-        columns = [[100 * value for value in method.values(measure)] for method in methods]
-        for of_seed in zip(*columns, strict=True):
-            axes.plot(places, of_seed, color=PALE, linewidth=1.2, marker="o", markersize=6,
-                      markerfacecolor=FIRST, markeredgecolor="white")  # fmt: skip
-        means = [mean_std(column).mean for column in columns]
-        axes.hlines(means, [p - 0.22 for p in places], [p + 0.22 for p in places], color=INK,
-                    linewidth=2)  # fmt: skip
-        names = [shortened(method.name, 18) for method in methods]
-        crowded = len(names) > 2
-        axes.set_xticks(places, names, parse_math=False, rotation=35 if crowded else 0,
-                        ha="right" if crowded else "center")  # fmt: skip
-        axes.set_xlim(-0.5, len(methods) - 0.5)
-        axes.set_title(f"{measure} (%)", fontsize=10)
+def seeds_figure(methods: Sequence[MethodRuns], measures: Sequence[str] = ALL) -> "Figure":
+    """One panel a measure, one row a method: a dot a run, lines between the runs of a seed."""
+    figure = new_figure(PAGE_WIDTH, 0.9 + 0.52 * len(methods))
+    panels = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
+    for axes, name in zip(panels, measures, strict=True):
+        for row, (upper, lower) in enumerate(pairwise(methods)):
+            for one, two in pairs(upper, lower):
+                ends = [MEASURES[name](run) for run in (one, two)]
+                if None not in ends:
+                    axes.plot([100 * (end or 0) for end in ends], [row, row + 1], color=PALE,
+                              linewidth=1.2)  # fmt: skip
+        for row, method in enumerate(methods):
+            if (values := method.values(name)) is None:
+                continue
+            axes.plot([100 * value for value in values], [row] * len(values), "o", color=FIRST,
+                      markersize=6, markeredgecolor="white", linestyle="none")  # fmt: skip
+            if len(values) > 1:
+                mean = 100 * mean_std(values).mean
+                axes.vlines(mean, row - 0.28, row + 0.28, color=INK, linewidth=2)
+        axes.set_title(f"{name} (%)", fontsize=10)
         axes.tick_params(colors=FAINT)
         tidy(axes)
-        axes.grid(False, axis="x")
+        axes.grid(False, axis="y")
+    names = [two_lines(method.name, 24) for method in methods]
+    panels[0].set_yticks(range(len(methods)), names, parse_math=False, color=INK, fontsize=9)
+    panels[0].set_ylim(len(methods) - 0.5, -0.5)  # the first on top
     return figure

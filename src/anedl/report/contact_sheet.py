@@ -24,7 +24,7 @@ BORDERS: dict[Truth, tuple[str, Literal["-", "--"]]] = {
 }
 LEGEND: dict[Truth, str] = {
     "right": "inlier, predicted rightly",
-    "wrong": "inlier of another class",
+    "wrong": "inlier, predicted wrongly",
     "outlier": "outlier",
 }
 COLUMNS = 10

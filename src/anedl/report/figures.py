@@ -27,7 +27,6 @@ from anedl.report.canvas import (
     tidy,
     whole_numbers,
 )
-from anedl.report.canvas import shortened as shortened
 from anedl.report.run_folder import Array
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from anedl.report.sections import run_section
 if TYPE_CHECKING:
     from jinja2 import Template
 
-SCRIPTS = ("words", "slider", "plane", "sorting", "paper", "start")
+SCRIPTS = ("words", "slider", "plane", "sorting", "paper", "start", "start-run")
 CONTENTS = (
     ("threshold", "Threshold"),
     ("plane", "Two kinds of doubt"),
@@ -38,7 +38,7 @@ def write_report(run_folder: Path, data_root: Path | None = None) -> Path:
     `data_root` is where the data set lies, for the images; without it they are looked for where
     `anedl.data.sources.data_root` says, and left out with a note where there are none.
     """
-    template = page_template()
+    template = page_template("report.html.j2", SCRIPTS, "anedl report")
     run = read_run(run_folder)
     path = run_folder / "report.html"
     page = template.render(
@@ -66,21 +66,25 @@ def write_comparison(
     Raises:
         AnedlError: the methods were not run with the same seeds on the same splits.
     """
-    template = page_template()
+    template = page_template("report.html.j2", SCRIPTS, "anedl report")
     methods = read_methods(runs)
     path = folder / "report.html"
     page = template.render(
         title=title,
         contents=[("top", "At a glance"), ("means", "Means"), ("run", "One run"), *CONTENTS],
-        comparison={"intro": paragraphs(intro), **comparison_section(methods)},
-        run=run_section(methods[0].runs[0], data_root),
+        comparison={
+            "intro": paragraphs(intro),
+            "shown": f"{methods[0].name}, seed {methods[0].seeds[0]}",
+            **comparison_section(methods),
+        },
+        run=run_section(methods[0].runs[0], data_root, compared=len(methods) > 1),
     )
     write_text(path, encodable(page))
     return path
 
 
-def page_template() -> "Template":
-    """The template of `title`, `contents`, `comparison` (or None) and `run`; it escapes everything.
+def page_template(name: str, scripts: Sequence[str], generator: str) -> "Template":
+    """The template of a page, which escapes everything; `generator` is the command that writes it.
 
     Asked for before anything is drawn, so that a missing package is told at once.
     """
@@ -93,14 +97,15 @@ def page_template() -> "Template":
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {"json_block": json_block, "tight": tight}
-    styles, script = page_file("page.css"), page_script()
+    styles, script = page_file("page.css"), page_script(scripts)
     # Nothing is fetched from anywhere, and only this very style and script are obeyed.
     policy = (
         f"default-src 'none'; img-src data:; style-src {hashed(styles)}; "
         f"script-src {hashed(script)}; base-uri 'none'; form-action 'none'"
     )
     fixed = {"styles": Html(styles), "script": Html(script), "policy": policy}
-    return environment.get_template("report.html.j2", globals={"version": __version__, **fixed})
+    said = {"version": __version__, "generator": generator}
+    return environment.get_template(name, globals={**said, **fixed})
 
 
 def page_file(name: str) -> str:
@@ -108,9 +113,9 @@ def page_file(name: str) -> str:
     return resources.files("anedl.report").joinpath("page", name).read_text(encoding="utf-8")
 
 
-def page_script() -> str:
+def page_script(names: Sequence[str]) -> str:
     """The page's one script: its files one after the other, in a room of their own."""
-    files = "\n".join(page_file(f"{name}.js") for name in SCRIPTS)
+    files = "\n".join(page_file(f"{name}.js") for name in names)
     return f'(() => {{\n"use strict";\n{files}}})();'
 
 

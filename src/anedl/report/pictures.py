@@ -9,7 +9,6 @@ from anedl.evaluation.metrics import auroc, expected_calibration_error, oscr, re
 from anedl.report import figures, training_figures
 from anedl.report.confusion import confusion_counts, confusion_figure
 from anedl.report.drawing import to_svg
-from anedl.report.images import run_images as run_images
 from anedl.report.judged import Judged, Pile
 from anedl.report.markup import Html
 from anedl.report.run_folder import Run

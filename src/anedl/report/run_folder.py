@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from anedl.data.dataset import IntArray
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
 from anedl.engine.log import read_rows
+from anedl.engine.own import find_cache
 from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OUTLIER
 from anedl.intake.names import shown
@@ -56,6 +58,31 @@ class Run:
     def is_own(self) -> bool:
         """Whether it was trained on a user's own images, whose pile nobody has labelled."""
         return "own" in self.config
+
+    @property
+    def replicate(self) -> tuple[int, int]:
+        """Seed and fold: what tells the runs of one recipe apart."""
+        return self.config["seed"], self.config["fold"]
+
+    @cached_property
+    def split_hash(self) -> str | None:
+        """SHA-256 of the split, and of the images themselves where they are a user's own.
+
+        A user's split counts images of his folders, which may hold others another time. None where
+        those images are gone, so that nobody can tell which they were.
+        """
+        split: str = self.results["split_hash"]
+        if not self.is_own:
+            return split
+        try:
+            images = find_cache(self.folder).digests
+        except AnedlError:
+            return None
+        return sha256("\n".join([split, *images]).encode()).hexdigest()
+
+    def shares_split(self, other: "Run") -> bool:
+        """Whether both surely learnt from, and were tested on, the same images."""
+        return self.split_hash is not None and self.split_hash == other.split_hash
 
     @cached_property
     def test(self) -> dict[str, Array]:

@@ -24,8 +24,8 @@ from anedl.report.slider import cut_table, make_slider, payload
 from anedl.report.slider_picture import shown_groups, slider_picture
 
 
-def run_section(run: Run, data_root: Path | None = None) -> dict[str, Any]:
-    """Everything the template says of one run."""
+def run_section(run: Run, data_root: Path | None = None, compared: bool = False) -> dict[str, Any]:
+    """Everything the template says of one run; `compared` where the page shows others too."""
     images, missing = _images(run, data_root)
     album = Album(images)
     pile, judged = read_pile(run), read_judged(run)
@@ -54,7 +54,7 @@ def run_section(run: Run, data_root: Path | None = None) -> dict[str, Any]:
         "lede": top.lede(run),
         "cards": top.cards(run, pile, judged),
         "shares": top.sorted_shares(pile),
-        "left_out": top.left_out(run),
+        "left_out": top.left_out(run, compared),
         "warnings": warnings(run),
         "classes": run.class_names,
         "facts": facts(run),

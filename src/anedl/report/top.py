@@ -77,8 +77,8 @@ def cards(run: Run, pile: Pile, judged: Judged) -> list[Card]:
     return [card for card in made if card is not None]
 
 
-def left_out(run: Run) -> list[str]:
-    """What a reader may miss at the top, and why it is not there."""
+def left_out(run: Run, compared: bool = False) -> list[str]:
+    """What a reader may miss at the top, and why it is not there; `compared` has other runs by."""
     lines = []
     if run.is_own:
         lines.append(
@@ -87,10 +87,11 @@ def left_out(run: Run) -> list[str]:
     else:
         if not run.has_outliers:
             lines.append("There is no AUROC: the test images hold no outliers.")
-        lines.append(
-            "Whether the pool helped cannot be told from one run: train the method “supervised” on "
-            "the same split and compare the two."
-        )
+        if not compared:
+            lines.append(
+                "Whether the pool helped cannot be told from one run: train the method "
+                "“supervised” on the same split and set both side by side with “anedl compare”."
+            )
     return lines
 
 

@@ -1,6 +1,4 @@
 document.documentElement.classList.add("js");
-startSlider();
-startPlane();
 document.querySelectorAll("table.sortable").forEach(startSorting);
 startPrinting();
 startContents();

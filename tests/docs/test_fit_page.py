@@ -1,0 +1,45 @@
+"""The figures of docs/fit.md are those of the study they are said to come from."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "fit.md").read_text(encoding="utf-8")
+SEEDS = json.loads((ROOT / "results" / "studies" / "example.json").read_text())["seeds"]
+
+
+def row(title):
+    """Cells of the table's row with this title."""
+    line = next(line for line in PAGE.splitlines() if line.startswith(f"| {title} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [("called unknown: right", "precision"), ("strangers found", "recall"),
+     ("accepted: right", "accepted_right"), ("known images lost (target 5)", "inlier_loss"),
+     ("strangers in the pile: true", "strangers")],
+)  # fmt: skip
+def test_the_table_of_the_example_is_that_of_its_study(title, name):
+    shares = np.array([100 * run["verdicts"][name]["share"] for run in SEEDS.values()])
+    mean, span, *single = row(title)
+    assert len(shares) == 20
+    assert mean == f"{shares.mean():.1f} ± {shares.std(ddof=1):.1f}"
+    assert span == f"{shares.min():.1f}–{shares.max():.1f}"
+    for seed, cell in zip(("0", "10", "14"), single, strict=True):
+        assert cell.split()[0] == f"{100 * SEEDS[seed]['verdicts'][name]['share']:.1f}"
+
+
+def test_the_intervals_that_miss_are_those_named():
+    missed = {
+        int(seed)
+        for seed, run in SEEDS.items()
+        if not run["estimate"]["low"]
+        <= run["verdicts"]["strangers"]["share"]
+        <= run["estimate"]["high"]
+    }
+    assert missed == {0, 3, 10, 14}
+    assert "holds the truth in 16 of 20" in PAGE

@@ -1,0 +1,68 @@
+"""The ledger that comes with the project, and the comparison that the README shows of it."""
+
+import shlex
+import statistics
+from pathlib import Path
+
+import pytest
+
+from anedl.engine.spec import make_spec
+from anedl.ledger import read_ledger
+from anedl.methods.catalogue import METHODS
+
+ROOT = Path(__file__).parents[2]
+README_NAMES = {
+    "supervised": "supervised", "fixmatch": "FixMatch", "openmatch": "OpenMatch", "mtc": "MTC",
+    "t2t": "T2T", "edl": "EDL", "iedl": "I-EDL", "iomatch": "IOMatch", "ssb": "SSB",
+    "scomatch": "SCOMatch", "prosub": "ProSub", "anedl": "ANEDL, the paper's equations",
+    "anedl-released": "ANEDL, as released",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs():
+    return read_ledger(ROOT / "results")
+
+
+def compared(runs, method):
+    """The plain runs of a method on the digits with the seeds of the comparison."""
+    wanted = ("digits", method, "full", False, {})
+    return [
+        run
+        for run in runs
+        if (run.setting, run.method, run.budget, run.development, run.options) == wanted
+        and run.seed < 5
+    ]
+
+
+def test_every_entry_says_how_it_was_made_and_what_came_out(runs):
+    for run in runs:
+        assert run.command is not None
+        words = shlex.split(run.command)
+        assert words[:3] == ["anedl", "train", run.setting]
+        assert words[words.index("--seed") + 1] == str(run.seed)
+        assert ("--dev" in words) == run.development
+        assert run.steps > 0
+        assert run.wall_s > 0
+        for figures in (run.last, run.best_val):
+            assert figures is not None
+            assert 0 <= figures.error <= 100
+            assert 0 <= figures.auroc["score"] <= 100
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_comparison_on_the_digits_is_of_the_methods_as_they_are(runs, method):
+    """Five seeds of each, with the digests that a run of today would have."""
+    found = {run.seed: run.config_hash for run in compared(runs, method)}
+    assert found == {seed: make_spec("digits", method, seed).digest for seed in range(5)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_readme_shows_what_the_ledger_holds(runs, method):
+    last = [run.last for run in compared(runs, method)]
+    error, auroc = (
+        f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+        for values in ([one.error for one in last], [one.auroc["score"] for one in last])
+    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| {README_NAMES[method]} | {error} | {auroc} |" in readme.splitlines()
