@@ -1,15 +1,22 @@
 """What the documents show is run, so that it stays true."""
 
+import importlib.util
 import re
+import sys
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import anedl
 from anedl.cli.methods import options_table
+from anedl.data.dataset import ArrayImages, Dataset, LabelledImages
 from anedl.errors import ConfigError
+from anedl.fit.flow import Wishes, fit
 from anedl.methods.anedl import RELEASED
 from anedl.methods.catalogue import METHODS
+from anedl.presets.folders import digits_folders, read_truth
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "examples" / "pseudo_label.py"
@@ -47,3 +54,45 @@ def test_links_between_documents_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_example_of_cifar_folders_writes_fits_and_judges(tmp_path, monkeypatch, capsys):
+    """As docs/fit.md shows it, with made-up images in the place of CIFAR-100."""
+    spec = importlib.util.spec_from_file_location(
+        "cifar_folders", DOCS / "examples/cifar_folders.py"
+    )
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(5), 60)
+    # A class is a colour, so that a few steps tell them apart.
+    colours = np.array(
+        [[200, 30, 30], [30, 200, 30], [30, 30, 200], [200, 200, 30], [30, 200, 200]]
+    )
+    pixels = colours[labels][:, None, None] + rng.integers(-30, 30, (300, 8, 8, 3))
+    images = LabelledImages(ArrayImages(pixels.astype(np.uint8)), labels)
+    dataset = Dataset("cifar100", ("a", "b", "c", "d", "e"), images, images)
+    monkeypatch.setattr(example, "load_dataset", lambda name, root: dataset)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["cifar_folders.py", str(tmp_path / "it"), *words])
+        example.main()
+        return capsys.readouterr().out
+
+    call("--known", "3", "--labels", "40", "--pile", "80", "--strangers", "0.5")
+    folders = digits_folders(tmp_path / "it")
+    truth = read_truth(folders.truth)
+    known = {path.name for path in folders.labelled.iterdir()}
+    assert len(known) == 3
+    assert all(len(list((folders.labelled / name).iterdir())) == 40 for name in known)
+    assert sorted(path.name for path in folders.pile.iterdir()) == sorted(truth)
+    assert Counter(answer in known for answer in truth.values()) == {True: 40, False: 40}
+    labelled = {path.stem for path in folders.labelled.rglob("*.png")}
+    assert not labelled & {str(int(name.removesuffix(".png"))) for name in truth}
+
+    wishes = Wishes(
+        device="cpu", quiet=True, epochs=3, epoch_steps=5, folds=0, backbone="wrn-digits"
+    )
+    fit(folders.labelled, folders.pile, tmp_path / "run", wishes, lambda text: None)
+    said = call("--judge", str(tmp_path / "run"))
+    assert "strangers in the pile  50 % (40 of 80" in said

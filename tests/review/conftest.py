@@ -23,6 +23,7 @@ from anedl.triage.table import write_table
 from anedl.triage.verdict import Rules, gather, judge
 
 CLASSES = ("cat", "dog", "fox")
+MOST_FILES = 1500  # the images of a very large pile share these
 
 
 def make_run(folder: Path, count: int = 60) -> Path:
@@ -34,9 +35,10 @@ def make_run(folder: Path, count: int = 60) -> Path:
     items = [Item(folder / "labelled.png", "000.png", "cat")]  # bears the name of a pile image
     Image.new("RGB", (16, 16), (0, 0, 0)).save(items[0].path)
     for i in range(count):
-        path = pile / f"{i:03}.png"
-        Image.new("RGB", (16, 16), (i % 250 + 1, 40 * (i % 6), 200)).save(path)
-        items.append(Item(path, path.name, None))
+        path = pile / f"{i % MOST_FILES:03}.png"
+        if i < MOST_FILES:
+            Image.new("RGB", (16, 16), (i % 250 + 1, 40 * (i % 6), 200)).save(path)
+        items.append(Item(path, f"{i:03}.png", None))
     build_cache(items, run / "cache", 16)
     group = np.full(count, -1)
     group[[2, 8, 14]] = 4
@@ -204,6 +206,16 @@ def many(tmp_path):
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
     served = Served(make_run(tmp_path, 300))
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def huge(tmp_path):
+    """A server with a very large pile."""
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    served = Served(make_run(tmp_path, 100_000))
     yield served
     served.close()
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.browser
 
 SAVED = "document.getElementById('saved').textContent.includes('all saved')"
 FOCUS = "document.querySelector('.tile.focused')?.querySelector('img').src.split('/').pop()"
+TILES = "document.querySelectorAll('.tile').length"
 SPOKEN = "document.getElementById('spoken').textContent"
 
 
@@ -84,6 +85,24 @@ def test_fifty_images_take_fifty_keys_and_nothing_else(browser, many):
     assert sorted(Counter(said.values()).items()) == [
         ("cat", 13), ("dog", 12), ("fox", 12), ("unknown", 13),
     ]  # fmt: skip
+    assert not browser.errors
+
+
+@pytest.mark.long
+def test_a_pile_of_100_000_images_is_never_in_the_page_at_once(browser, huge):
+    tab = opened(browser, huge)
+    for state in ("unknown", "accept"):
+        tab.run(f"document.querySelector('input[value={state}]').click()")
+    tab.until("document.getElementById('about').textContent.includes('100,000 images')", 30)
+    assert 0 < tab.run(TILES) < 500
+    first = tab.run(FOCUS)
+    tab.press("End")
+    tab.until(f"{FOCUS} && {FOCUS} !== '{first}'", 30)
+    tab.until("document.querySelector('.tile.focused img').complete", 30)
+    assert 0 < tab.run(TILES) < 500
+    tab.press("u")
+    tab.until(SAVED, 30)
+    assert list(labels(huge).values()) == ["unknown"]
     assert not browser.errors
 
 

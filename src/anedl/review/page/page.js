@@ -137,22 +137,29 @@ function moved() {
     element("b", { textContent: `${count(shown)} ${shown === 1 ? "image" : "images"}` }),
     chosen
       ? ` · ${count(chosen)} selected: one key settles them all`
-      : " · press the number of the class you see, u if it is none of them, s to skip",
+      : shown ? " · press the number of the class you see, u if it is none of them, s to skip" : "",
   );
   at("grid").hidden = !shown;
   at("empty").hidden = Boolean(shown);
-  if (!shown) at("empty").textContent = "Nothing to show. All images chosen on the left are settled; choose others there.";
+  if (!shown) {
+    at("empty").textContent = filters.elements.show.value === "open"
+      ? "Nothing is left to settle here. Choose other images on the left."
+      : "No image fits what is chosen on the left.";
+  }
   inspect();
 }
 
 const inspector = new Inspector(about, wire);
 const grid = new Grid(at("grid"), at("sizer"), { fill, wanted, moved });
 
+// The class that the model says, null for unknown.
+const said = (item) => (item.state === "unknown" ? null : about.labels[item.guess]);
+
 function inspect() {
   const image = grid.view[grid.at];
   const item = items.get(image);
   for (const button of at("keys").querySelectorAll("button")) {
-    button.classList.toggle("guess", Boolean(item) && button.dataset.label === about.labels[item.guess]);
+    button.classList.toggle("guess", Boolean(item) && button.said === said(item));
   }
   inspector.show(image, item, stands(image)?.text);
 }
@@ -182,7 +189,7 @@ function agree() {
   for (const image of grid.picked()) {
     const item = items.get(image);
     if (!item) return say("still loading; press again");
-    const label = item.state === "unknown" ? null : about.labels[item.guess];
+    const label = said(item);
     groups.set(label, [...(groups.get(label) ?? []), image]);
   }
   for (const [label, images] of groups) decide(images, label === null ? "unknown" : "label", label);
@@ -206,8 +213,14 @@ function undo(again = false) {
     if (!entry) return say(again ? "nothing to redo" : "nothing to undo");
     const what = `${many(entry.at)} as ${entry.label ?? { unknown: "unknown", skip: "skipped" }[entry.do]}`;
     say(`${again ? "put back" : "taken back"}: ${what}`);
-    const position = grid.view.indexOf(entry.at[0]);
-    if (position >= 0) grid.go(position);
+    // What was cleared away is listed again, unless that would take somebody from open images.
+    const isDone = !grid.view.some((image) => standing(image) === OPEN);
+    const find = () => {
+      const position = grid.view.indexOf(entry.at[0]);
+      if (position >= 0) grid.go(position);
+      return position >= 0;
+    };
+    if (!find() && isDone) load().then(find);
   });
 }
 
@@ -277,9 +290,9 @@ at("help-button").addEventListener("click", () => at("help").showModal());
 at("new-class").addEventListener("click", newClass);
 
 function listLabels() {
-  const button = (key, text, work, label) => {
+  const button = (key, text, work, says) => {
     const made = element("button", { type: "button", title: text }, element("kbd", { textContent: key }), element("span", { textContent: text }));
-    if (label !== undefined) made.dataset.label = label;
+    made.said = says;
     made.addEventListener("click", () => { work(); at("grid").focus(); });
     return made;
   };
@@ -290,7 +303,7 @@ function listLabels() {
     button("l", more > 0 ? `${more} more …` : "by name …", KEYS.l),
     element("span", { className: "gap" }),
     button("a", "agree", agree),
-    button("u", "unknown", KEYS.u),
+    button("u", "unknown", KEYS.u, null),
     button("s", "skip", KEYS.s),
     button("z", "undo", () => undo()),
   );
@@ -350,7 +363,7 @@ function restore(asks) {
 
 function usual() {
   const review = about.states.indexOf("review");
-  return new URLSearchParams(about.effect.total[review] > about.effect.done[review] ? { state: "review" } : {});
+  return new URLSearchParams(about.effect.total[review] > about.effect.done[review] ? { state: "review" } : { state: about.states.join(",") });
 }
 
 filters.addEventListener("change", (event) => {
