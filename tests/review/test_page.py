@@ -156,6 +156,28 @@ def test_a_new_class_is_made_from_a_cluster(browser, server):
     tab.until("[...document.querySelectorAll('#keys button')].some(b => b.title === 'newt')")
 
 
+def test_a_new_class_without_a_cluster_or_a_selection_is_of_the_image_in_focus(browser, server):
+    tab = opened(browser, server)
+    name = focused(server, tab)
+    tab.press("n")
+    tab.until("document.getElementById('naming').open")
+    tab.call("Input.insertText", text="newt")
+    tab.press("Enter")
+    tab.until(SAVED)
+    assert labels(server) == {name: "newt"}
+
+
+def test_the_row_after_the_focus_stays_in_sight(browser, many):
+    tab = opened(browser, many)
+    below = (
+        "(() => { const tile = document.querySelector('.tile.focused').getBoundingClientRect();"
+        "const grid = document.getElementById('grid').getBoundingClientRect();"
+        "return (grid.bottom - tile.bottom) / tile.height; })()"
+    )
+    tab.press(*["ArrowDown"] * 5)
+    tab.until(f"{below} > 0.95")
+
+
 def test_what_can_never_be_saved_is_told_and_taken_away_again(browser, server):
     tab = opened(browser, server)
     name = focused(server, tab)

@@ -135,7 +135,9 @@ export class Grid {
   reveal() {
     this.measure(); // the view may be new, and its height with it
     const top = Math.floor(this.at / this.columns) * this.rowHeight;
-    const bottom = top + this.rowHeight + 2 * GAP;
+    // The row after it stays in sight where it can: who looks ahead is quicker.
+    const rows = this.host.clientHeight >= 2 * this.rowHeight + 2 * GAP ? 2 : 1;
+    const bottom = top + rows * this.rowHeight + 2 * GAP;
     if (top < this.host.scrollTop) this.host.scrollTop = top;
     else if (bottom > this.host.scrollTop + this.host.clientHeight) this.host.scrollTop = bottom - this.host.clientHeight;
   }

@@ -239,8 +239,10 @@ for (const button of document.querySelectorAll("dialog button[value=cancel]")) {
 
 // ---------------------------------------------------------------- keys
 
+// Of what is selected, else of the whole cluster that is looked at, else of the image in focus.
 function newClass() {
-  name(grid.chosen.size ? grid.picked() : [...grid.view], true);
+  const ofCluster = !grid.chosen.size && filters.elements.cluster.value !== "*";
+  name(ofCluster ? [...grid.view] : grid.picked(), true);
 }
 
 const KEYS = {
