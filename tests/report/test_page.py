@@ -347,10 +347,11 @@ def test_a_pile_of_fifty_thousand_fits_one_small_file(tmp_path, blank_pictures):
     np.testing.assert_array_equal(np.frombuffer(scores, "<f4"), np.sort(own.pile_scores))
 
 
-def test_without_jinja2_the_extra_is_named(make_run, monkeypatch):
+@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+def test_without_its_packages_the_extra_is_named(package, make_run, monkeypatch):
     folder = make_run()
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(AnedlError, match=r'jinja2.*pip install "anedl\[report\]"'):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(AnedlError, match=rf'{package}.*pip install "anedl\[report\]"'):
         write_report(folder)
 
 

@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,8 @@ def page_template(name: str, scripts: Sequence[str], generator: str) -> "Templat
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError as error:
         raise missing_extra("jinja2") from error
+    if find_spec("matplotlib") is None:
+        raise missing_extra("matplotlib")
     environment = Environment(
         loader=FunctionLoader(page_file),
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
