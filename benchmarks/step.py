@@ -3,7 +3,7 @@
     python benchmarks/step.py --warm --out results/benchmarks/step.json
 
 `--warm` compiles every row first, all at once in processes of their own, so that the measured
-process finds its code in the cache: on 16 cores minutes instead of a quarter of an hour.
+process finds its code in the cache.
 
 Images are random: a step costs the same whatever they show. Every row is measured in this run, the
 plain reference too (operation by operation in fp32, views made by PIL in worker processes), so that

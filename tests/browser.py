@@ -45,6 +45,7 @@ class Browser:
         self._in = os.fdopen(our_read, "rb")
         self._numbers = itertools.count(1)
         self._read_ahead = b""
+        self._targets = []
         self.errors = []
         self.requests = []  # addresses of everything that pages asked for
 
@@ -86,12 +87,22 @@ class Browser:
 
     def open(self, url) -> "Tab":
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._targets.append(target)
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = Tab(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.call(f"{domain}.enable")
         tab.go(url)
         return tab
+
+    def close_tabs(self) -> None:
+        """Close every page and forget what went wrong in them."""
+        there = {info["targetId"] for info in self.call("Target.getTargets")["targetInfos"]}
+        for target in there.intersection(self._targets):  # a test may have closed its own
+            self.call("Target.closeTarget", targetId=target)
+        self._targets.clear()
+        self.errors.clear()
+        self.requests.clear()
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -166,8 +177,17 @@ class Tab:
         """Click on the element that an expression names."""
         self.pointer(selector, "mousePressed", "mouseReleased")
 
-    def shot(self, path: Path, dark=False) -> None:
-        scheme = "dark" if dark else "light"
-        feature = {"name": "prefers-color-scheme", "value": scheme}
+    def be(self, dark: bool) -> None:
+        """Prefer dark pages, or light ones."""
+        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[feature])
+
+    def be_a_phone(self, dark: bool) -> None:
+        """390 × 800 pixels, dark or light."""
+        self.be(dark)
+        size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    def shot(self, path: Path, dark=False) -> None:
+        self.be(dark)
         path.write_bytes(b64decode(self.call("Page.captureScreenshot", format="png")["data"]))

@@ -281,9 +281,16 @@ def browser_program():
 
 
 @pytest.fixture(scope="module")
-def browser(browser_program, tmp_path_factory):
+def chromium(browser_program, tmp_path_factory):
     from tests.browser import Browser
 
     browser = Browser(browser_program, tmp_path_factory.mktemp("profile"))
     yield browser
     browser.close()
+
+
+@pytest.fixture
+def browser(chromium):
+    """The browser without tabs of other tests, which would go on asking servers that are gone."""
+    yield chromium
+    chromium.close_tabs()

@@ -67,10 +67,7 @@ def test_it_sorts_and_its_links_lead_to_reports(tab, make_run):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_a_phone_in_light_and_dark(tab, dark):
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    tab.call("Emulation.setEmulatedMedia", features=[scheme])
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    tab.call("Emulation.setDeviceMetricsOverride", **size)
+    tab.be_a_phone(dark)
     assert tab.run("document.documentElement.scrollWidth") <= 390
     # Every recipe is drawn in its own colour or dash, in the key as in the figures.
     looks = tab.run(

@@ -230,10 +230,7 @@ def test_without_script_everything_but_the_controls_is_there(browser, own):
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_a_phone_in_light_and_dark(tab, dark):
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    tab.call("Emulation.setEmulatedMedia", features=[scheme])
-    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    tab.call("Emulation.setDeviceMetricsOverride", **size)
+    tab.be_a_phone(dark)
     assert tab.run("document.documentElement.scrollWidth") <= 390
     luminance = (
         "getComputedStyle(document.body).{}.match(/\\d+/g).map(Number).reduce((a, b) => a + b)"

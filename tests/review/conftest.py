@@ -175,6 +175,15 @@ class Served(Client):
         self._bound.close()
 
 
+def serving(run: Path):
+    """A server of that run for as long as a fixture lasts."""
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    served = Served(run)
+    yield served
+    served.close()
+
+
 @pytest.fixture
 def start(tmp_path):
     """Start the command; it ends with the test."""
@@ -193,38 +202,22 @@ def start(tmp_path):
 
 @pytest.fixture
 def server(run_folder):
-    pytest.importorskip("starlette")
-    pytest.importorskip("uvicorn")
-    served = Served(run_folder)
-    yield served
-    served.close()
+    yield from serving(run_folder)
 
 
 @pytest.fixture
 def many(tmp_path):
     """A server with more doubtful images than fit the page."""
-    pytest.importorskip("starlette")
-    pytest.importorskip("uvicorn")
-    served = Served(make_run(tmp_path, 300))
-    yield served
-    served.close()
+    yield from serving(make_run(tmp_path, 300))
 
 
 @pytest.fixture
 def huge(tmp_path):
     """A server with a very large pile."""
-    pytest.importorskip("starlette")
-    pytest.importorskip("uvicorn")
-    served = Served(make_run(tmp_path, 100_000))
-    yield served
-    served.close()
+    yield from serving(make_run(tmp_path, 100_000))
 
 
 @pytest.fixture(scope="module")
 def shared(run_once):
     """A server for tests that change nothing."""
-    pytest.importorskip("starlette")
-    pytest.importorskip("uvicorn")
-    served = Served(run_once)
-    yield served
-    served.close()
+    yield from serving(run_once)

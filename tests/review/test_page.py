@@ -41,6 +41,13 @@ def badge(tab, name):
     return tab.run(f"{script}?.querySelector('.badge').textContent")
 
 
+def begin_a_class(tab, name):
+    """All of it but Enter."""
+    tab.press("n")
+    tab.until("document.getElementById('naming').open")
+    tab.call("Input.insertText", text=name)
+
+
 def test_keys_label_call_unknown_skip_agree_and_undo(browser, server):
     tab = opened(browser, server)
     expected, seen = {}, []
@@ -144,9 +151,7 @@ def test_a_new_class_is_made_from_a_cluster(browser, server):
         "s.dispatchEvent(new Event('change', {bubbles: true})); document.activeElement.blur()"
     )
     tab.until("document.getElementById('about').textContent.startsWith('6 images')")
-    tab.press("n")
-    tab.until("document.getElementById('naming').open")
-    tab.call("Input.insertText", text="newt")
+    begin_a_class(tab, "newt")
     assert "becomes a new class" in tab.run("document.getElementById('naming-note').textContent")
     tab.press("Enter")
     tab.until(SAVED)
@@ -159,9 +164,7 @@ def test_a_new_class_is_made_from_a_cluster(browser, server):
 def test_a_new_class_without_a_cluster_or_a_selection_is_of_the_image_in_focus(browser, server):
     tab = opened(browser, server)
     name = focused(server, tab)
-    tab.press("n")
-    tab.until("document.getElementById('naming').open")
-    tab.call("Input.insertText", text="newt")
+    begin_a_class(tab, "newt")
     tab.press("Enter")
     tab.until(SAVED)
     assert labels(server) == {name: "newt"}
@@ -181,9 +184,7 @@ def test_the_row_after_the_focus_stays_in_sight(browser, many):
 def test_what_can_never_be_saved_is_told_and_taken_away_again(browser, server):
     tab = opened(browser, server)
     name = focused(server, tab)
-    tab.press("n")
-    tab.until("document.getElementById('naming').open")
-    tab.call("Input.insertText", text="Unknown")
+    begin_a_class(tab, "Unknown")
     tab.press("Enter")
     tab.until("document.getElementById('trouble').textContent.includes('press u for images')")
     tab.until("![...document.querySelectorAll('.badge')].some(b => b.textContent)")

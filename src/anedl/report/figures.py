@@ -30,6 +30,7 @@ from anedl.report.canvas import (
 from anedl.report.run_folder import Array
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BINS = 40
@@ -67,12 +68,7 @@ def roc_figure(
                 "o", color=colour, markersize=7, markeredgecolor="white",
             )  # fmt: skip
     axes.plot([], [], "o", color=FAINT, markersize=7, label="threshold")
-    axes.set(
-        xlabel="inliers wrongly rejected (%)", ylabel="outliers rejected (%)",
-        xlim=(-1, 101), ylim=(-1, 101), aspect="equal",
-    )  # fmt: skip
-    tidy(axes)
-    legend(axes, loc="lower right")
+    _of_shares(axes, "inliers wrongly rejected (%)", "outliers rejected (%)")
     return figure
 
 
@@ -106,13 +102,15 @@ def oscr_figure(
                 100 * accepted[outlier].mean(), 100 * (accepted & right)[~outlier].mean(),
                 "o", color=colour, markersize=7, markeredgecolor="white",
             )  # fmt: skip
-    axes.set(
-        xlabel="outliers wrongly accepted (%)", ylabel="inliers accepted and named rightly (%)",
-        xlim=(-1, 101), ylim=(-1, 101), aspect="equal",
-    )  # fmt: skip
+    _of_shares(axes, "outliers wrongly accepted (%)", "inliers accepted and named rightly (%)")
+    return figure
+
+
+def _of_shares(axes: "Axes", across: str, up: str) -> None:
+    """Finish a square of two shares in per cent."""
+    axes.set(xlabel=across, ylabel=up, xlim=(-1, 101), ylim=(-1, 101), aspect="equal")
     tidy(axes)
     legend(axes, loc="lower right")
-    return figure
 
 
 def histogram_figure(
