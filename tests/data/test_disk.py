@@ -1,6 +1,8 @@
 """The stream over image files: what it draws, whoever reads the files."""
 
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import fields
@@ -236,6 +238,18 @@ def test_a_killed_worker_is_told(paths):
     assert "ended unexpectedly" in result.stdout, result.stderr
     assert "--workers" in result.stdout
     assert "left: []" in result.stdout
+
+
+def test_ctrl_c_does_not_reach_a_worker(make_stream):
+    """A terminal sends it to the whole group; the run decides when its workers end."""
+    stream = make_stream(1)
+    stream.begin_epoch(WANTS, 0, STEPS, SELECTED)
+    stream.batch(torch.tensor(0), torch.tensor(0))
+    (worker,) = multiprocessing.active_children()
+    os.kill(worker.pid, signal.SIGINT)
+    worker.join(0.5)
+    assert worker.is_alive()
+    stream.batch(torch.tensor(1), torch.tensor(1))
 
 
 def test_there_is_no_room_for_a_label_of_the_pool():

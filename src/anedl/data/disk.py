@@ -4,6 +4,7 @@ A step is cut into jobs, a few images each, that workers take in turn. What a jo
 what it says alone, so the batches are the same whatever the number of workers.
 """
 
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -146,6 +147,7 @@ class DiskStream:
             sampler=self._jobs,
             num_workers=self.workers,
             collate_fn=_as_it_is,
+            worker_init_fn=_leave_ctrl_c_to_the_run,
             pin_memory=self.device.type == "cuda",
             multiprocessing_context=context,
             persistent_workers=several,
@@ -216,3 +218,8 @@ class DiskStream:
 
 def _as_it_is(made: Any) -> Any:
     return made
+
+
+def _leave_ctrl_c_to_the_run(_worker: int) -> None:
+    """A terminal sends it to every process, and the run needs images up to its checkpoint."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

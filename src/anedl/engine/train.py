@@ -28,6 +28,7 @@ from anedl.engine.problem import Problem
 from anedl.engine.results import write_results
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
+from anedl.engine.stopping import StopRequest
 from anedl.errors import ConfigError, DataError
 from anedl.files import write_json
 from anedl.methods.base import Source, Stage
@@ -103,6 +104,7 @@ def train(
 
     step = position.step
     display.begin(step)
+    stop = StopRequest(display.say)
     try:
         while step < config.steps:
             epoch, row = divmod(step, config.epoch_steps)
@@ -130,8 +132,9 @@ def train(
                 display.update(step, f"loss {interval.loss:.3f}", rate)
                 notes.pop("selection", None)
                 due = time.monotonic() - last_save >= surroundings.save_seconds
-                if due and row < config.epoch_steps:
+                if (due or stop) and row < config.epoch_steps:
                     save(step)
+                    stop.obey()
 
             # Evaluate the averaged model; only the validation error chooses.
             ended = step == config.steps
@@ -148,11 +151,14 @@ def train(
                     best = {"epoch": epoch, "validation_error": error}
                     save_model(folder / "best.safetensors", stepper.average, {"epoch": str(epoch)})
 
-            if ended or time.monotonic() - last_save >= surroundings.save_seconds:
+            if ended or stop or time.monotonic() - last_save >= surroundings.save_seconds:
                 save(step)
+            if not ended:
+                stop.obey()
     except NotFiniteError as error:
         raise NotFiniteError(f"{error}; {_remedy(folder)}") from error
     finally:
+        stop.close()
         display.close()
         stepper.stream.close()
         for sink in sinks:
