@@ -15,8 +15,8 @@ from anedl.fit.roles import halves
 CPU = torch.device("cpu")
 
 
-def gathered(folders, run, level=0.05, seed=0):
-    return gather(*folders, run, CPU, level, seed, quiet=True, say=lambda text: None)
+def gathered(folders, run, level=0.05, seed=0, say=lambda text: None):
+    return gather(*folders, run, CPU, level, seed, quiet=True, say=say)
 
 
 @pytest.fixture
@@ -100,8 +100,12 @@ def test_too_few_images_of_a_class_are_refused_with_the_minimum(folders, tmp_pat
     shutil.copytree(folders[0], few)
     for path in sorted((few / "bars").iterdir())[4:]:
         path.unlink()
-    with pytest.raises(DataError, match=r"'bars' has 4.*|5"):
-        gathered((few, folders[1]), tmp_path / "run")
+    said = []
+    with pytest.raises(DataError, match=r"'bars' has 4.*at least 5"):
+        gathered((few, folders[1]), tmp_path / "run", say=said.append)
+    # What was found is told all the same.
+    assert "bars        4" in "\n".join(said)
+    assert "pile: 40 images" in "\n".join(said)
 
 
 def test_an_empty_pile_is_refused(folders, tmp_path):

@@ -53,6 +53,7 @@ def test_facts(findings):
         "validation": {"cat": 3},
         "calibration": {"cat": 2},
     }
+    assert findings.pile_like == {"labelled": 2, "validation": 2, "calibration": 0}
     assert findings.withheld == 2
 
 
@@ -70,7 +71,7 @@ def test_description(findings):
         "exact duplicates: 1 extra copy among the labelled, 1 in the pile; 2 pile images also "
         "labelled",
         "near-duplicates, these included: 2 extra copies among the labelled, 2 in the pile; "
-        "4 pile images also labelled",
+        "4 pile images also labelled (2 like some that train, 2 like some that validate)",
         "note: the classes are uneven: 'cat' has 16 images, 'dog' 3; accuracy on 'dog' is "
         "measured least well",
         "note: fewer than 10 images to train on: 'dog' (3); a few more labels there help more "

@@ -28,7 +28,7 @@ from anedl.intake.cache import ImageCache, build_cache, open_cache
 from anedl.intake.decided import Decided, write_decided
 from anedl.intake.duplicates import exact_groups, joined_groups, near_groups, shared_with
 from anedl.intake.facts import image_sizes
-from anedl.intake.findings import Findings, find, write_skipped
+from anedl.intake.findings import Findings, describe, find, write_skipped
 from anedl.intake.listing import Item, Skipped, list_labelled, list_pile
 from anedl.intake.names import shown
 
@@ -141,10 +141,15 @@ def gather(
     left = np.setdiff1d(pile_positions, list(answers))
     if not len(left):
         raise DataError(f"{pile}: every image of it has been decided about; nothing is left to do")
-    roles = deal_roles(labels, groups, classes, answers, level, seed, folds)
-    withheld = shared_with(groups, np.concatenate([roles.validation, roles.fresh]), left)
     labelled_by_people = {n: label for n, label in answers.items() if label is not None}
     passed = [*ours.skipped, *theirs.skipped]
+    try:
+        roles = deal_roles(labels, groups, classes, answers, level, seed, folds)
+    except DataError:
+        # Who is refused still wants to see what there is, copies and broken files among it.
+        say(describe(find(cache, groups, passed, decided=labelled_by_people)))
+        raise
+    withheld = shared_with(groups, np.concatenate([roles.validation, roles.fresh]), left)
     findings = find(cache, groups, passed, roles.partition, labelled_by_people)
     # Decoys lie in the pile anyway, so what looks like one of them may train.
     findings = replace(findings, withheld=len(withheld))

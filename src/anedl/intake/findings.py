@@ -56,6 +56,7 @@ class Findings:
     near: Repeats  # exact copies included
     conflicts: list[list[str]]  # near-duplicates under several labels, by name
     roles: dict[str, dict[str, int]]  # role → class → images; empty before a partition
+    pile_like: dict[str, int]  # role → pile images that are near-duplicates of one of its images
     withheld: int  # pile images like one that validates or calibrates, so not trained on
 
     def to_json(self) -> dict[str, Any]:
@@ -85,11 +86,13 @@ def find(
     classes = sorted({e.item.label for e in cache.entries if e.item.label is not None} | {*labels})
     passed = [*skipped, *cache.skipped]
     by_role: dict[str, dict[str, int]] = {}
+    pile_like: dict[str, int] = {}
     withheld = 0
     if roles is not None:
         parts = (roles.labelled, roles.validation, roles.calibration)
         for name, part in zip(_ROLES, parts, strict=True):
             by_role[name] = _counted(labels[position] for position in part)
+            pile_like[name] = len(shared_with(groups, ours[part], pile))
         judges = ours[np.concatenate([roles.validation, roles.calibration])]
         withheld = len(shared_with(groups, judges, pile))
     return Findings(
@@ -104,6 +107,7 @@ def find(
         near=_repeats(groups, ours, pile),
         conflicts=_conflicts(cache, groups[ours], ours, labels),
         roles=by_role,
+        pile_like=pile_like,
         withheld=withheld,
     )
 
@@ -201,6 +205,10 @@ def _repeat_lines(findings: Findings) -> list[str]:
                 f"among the labelled, {repeats.pile} in the pile; "
                 f"{_number(repeats.across, 'pile image')} also labelled"
             )
+    # Near-duplicates have one role together, so every image is counted once here.
+    like = [f"{n} like some that {_DOES[role]}" for role, n in findings.pile_like.items() if n]
+    if like:
+        lines[-1] += f" ({', '.join(like)})"
     return lines or ["duplicates: none"]
 
 
