@@ -12,6 +12,7 @@ nothing but an index; `fixed-batch` repeats one batch that is on the device alre
 """
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -149,6 +150,9 @@ def measure_row(
 ):  # fmt: skip
     """One row of the file."""
     torch._dynamo.reset()
+    gc.collect()  # the row before this one, whose memory would count here
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
     stepper = stepper_for(
         classes, mode, Precision(precision, device), options or {}, "anedl", stream, folder
     )
