@@ -208,7 +208,8 @@ def main():
         for name in names:
             row = measure_row(name, device, default_steps, Path(folder), **ROWS[name])
             rows.append(row)
-            if rows[0]["name"] == "reference":
+            # Other networks on other images do other work: no ratio.
+            if rows[0]["name"] == "reference" and row["backbone"] == rows[0]["backbone"]:
                 ratio = rows[0]["ms_per_step"] / row["ms_per_step"]
                 row["times_faster_than_reference"] = round(ratio, 2)
             print(
