@@ -6,6 +6,7 @@ import torch
 
 from anedl.errors import ConfigError
 from anedl.fit.choices import (
+    COMPILING_PAYS,
     EPOCHS,
     FEWEST_EPOCH_STEPS,
     MOST_EPOCH_STEPS,
@@ -13,6 +14,7 @@ from anedl.fit.choices import (
     choose_augmentation,
     choose_backbone,
     choose_batch_size,
+    choose_execution,
     choose_folds,
     choose_length,
     choose_selection_share,
@@ -103,6 +105,19 @@ def test_the_time_is_kept_and_nearly_used_up(seconds, step, epoch):
     taken = length.epochs * (length.epoch_steps * step + epoch)
     if length.epoch_steps not in (FEWEST_EPOCH_STEPS, MOST_EPOCH_STEPS):
         assert seconds - length.epochs * step < taken <= seconds
+
+
+def test_what_compiling_takes_is_not_there_to_train():
+    """Spent once when the speed was measured, and once more in the other stage."""
+    assert choose_length(600, 0.1, 2.0, start_seconds=60.0) == choose_length(480, 0.1, 2.0)
+    assert choose_length(600, 0.1, 2.0, start_seconds=500.0) == choose_length(200, 0.1, 2.0)
+
+
+def test_steps_are_compiled_where_the_training_is_long_enough_to_repay_it():
+    gpu = torch.device("cuda")
+    assert choose_execution(COMPILING_PAYS - 1, gpu) == "eager"
+    assert choose_execution(COMPILING_PAYS, gpu) == "auto"
+    assert choose_execution(1.0, torch.device("cpu")) == "auto"
 
 
 def test_too_little_time_still_gives_a_run():

@@ -70,6 +70,8 @@ def train(
     display = Display(f"{spec.method} on {spec.setting}, seed {spec.seed}:", spec.train.steps,
                       surroundings.quiet)  # fmt: skip
     execution = choose_execution(spec.train.execution, device, display.say, capturable=resident)
+    if execution.name != "eager":
+        display.say("compiling: the first steps of a stage take a minute or so, if not cached yet")
     problem = placed(problem, resident, surroundings.quiet)
     stepper = build_stepper(spec, problem, precision, execution)
     validation, test = problem.validation(), problem.test()

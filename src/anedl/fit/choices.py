@@ -141,16 +141,31 @@ class Length:
         return self.epochs * self.epoch_steps
 
 
+# Seconds of training that repay compiling its steps on a GPU: that takes up to a minute a stage,
+# and a step then takes about a tenth of the time.
+COMPILING_PAYS = 150.0
+
+
+def choose_execution(seconds: float, device: torch.device) -> str:
+    """How a training of `seconds` takes its steps."""
+    return "eager" if device.type == "cuda" and seconds < COMPILING_PAYS else "auto"
+
+
 EPOCHS = 30  # looks at the pile: selection and evaluation come once an epoch
 FEWEST_EPOCH_STEPS, MOST_EPOCH_STEPS = 10, 2000
 
 
-def choose_length(seconds: float, step_seconds: float, epoch_seconds: float) -> Length:
+def choose_length(
+    seconds: float, step_seconds: float, epoch_seconds: float, start_seconds: float = 0.0
+) -> Length:
     """As many steps as fit into `seconds`.
 
     `epoch_seconds` is what selection and evaluation take once an epoch. Where that leaves too few
-    steps an epoch, there are fewer epochs.
+    steps an epoch, there are fewer epochs. `start_seconds` is what the first steps took when the
+    speed was measured: that time is spent, and the other stage will spend as much; whatever they
+    say, a third of the time is left to train.
     """
+    seconds = max(seconds - 2 * start_seconds, seconds / 3)
     for epochs in (EPOCHS, 20, 12, 8, 6, 4):
         steps = int((seconds / epochs - epoch_seconds) / step_seconds)
         if steps >= FEWEST_EPOCH_STEPS:

@@ -20,10 +20,11 @@ IMAGES = 512  # of the pile, to time a look at it
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds a step of the second stage takes, and what comes once an epoch."""
+    """Seconds a step of the second stage takes, what comes once an epoch, and the first steps."""
 
     step: float
     epoch: float
+    start: float  # compilation is in it, where steps are compiled
 
 
 def measure_speed(spec: RunSpec, problem: Problem, precision: Precision) -> Speed:
@@ -38,7 +39,7 @@ def measure_speed(spec: RunSpec, problem: Problem, precision: Precision) -> Spee
         selects = any(want.source is Source.SELECTED for want in wants.values())
         chosen = torch.arange(min(IMAGES, len(problem.split.pool))) if selects else None
         stepper.begin_epoch(Stage.SELF_TRAIN, spec.train.epochs - 1, 0, chosen)
-        stepper.take_many(WARM_UP)
+        start = stepper.take_many(WARM_UP).seconds
         step = stepper.take_many(TIMED).seconds / TIMED
         sample = problem.split.pool[:IMAGES]
         began = time.monotonic()
@@ -47,4 +48,4 @@ def measure_speed(spec: RunSpec, problem: Problem, precision: Precision) -> Spee
     finally:
         stepper.stream.close()
     looks = len(problem.split.validation) + (len(problem.split.pool) if selects else 0)
-    return Speed(step, look * looks)
+    return Speed(step, look * looks, start)

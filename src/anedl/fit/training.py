@@ -16,7 +16,7 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec, read_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
-from anedl.fit.choices import FOLDS_TIME, Choice, choose_length
+from anedl.fit.choices import FOLDS_TIME, Choice, choose_execution, choose_length
 from anedl.fit.gather import Gathered, fold_split, require_same_roles
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
@@ -111,7 +111,7 @@ def trained(
     Raises:
         ConfigError: the folder's run was begun with other choices or on other images.
     """
-    spec = _spec(method, problem, folder, wishes, share_of_time, taken)
+    spec = _spec(method, problem, folder, wishes, share_of_time, taken, say)
     _check_same(folder, spec, problem)
     if (folder / "results.json").exists():
         return folder
@@ -153,18 +153,27 @@ def _spec(
     wishes: Wishes,
     share_of_time: float,
     taken: list[Choice],
+    say: Say,
 ) -> RunSpec:
     """The spec of a new run, its length from the time there is; of a run that goes on, its own."""
     length = {"epochs": wishes.epochs, "epoch_steps": wishes.epoch_steps}
+    seconds = 60 * wishes.minutes * share_of_time
+    device = choose_device(wishes.device)
+    execution = choose_execution(seconds, device)
     if (record := _record(folder)) is not None:
         length = {name: given or record["train"][name] for name, given in length.items()}
+        execution = record["train"]["execution"]
     train, options = _options(method, wishes, taken)
+    train = {"execution": execution, **train}
     if None in length.values():
         draft = make_spec(problem.setting, method, wishes.seed, train=train, options=options)
-        device = choose_device(wishes.device)
         precision = Precision(choose_precision(draft.train.precision, device), device)
+        compiles = device.type == "cuda" and draft.train.execution != "eager"
+        if compiles:
+            say("compiling the steps and measuring their speed: a minute or so, the first time")
         speed = measure_speed(draft, problem, precision)
-        found = choose_length(60 * wishes.minutes * share_of_time, speed.step, speed.epoch)
+        start = speed.start if compiles else 0.0
+        found = choose_length(seconds, speed.step, speed.epoch, start)
         length = {
             "epochs": wishes.epochs or found.epochs,
             "epoch_steps": wishes.epoch_steps or found.epoch_steps,
