@@ -91,8 +91,12 @@ def test_the_audit_counts_true_inliers(problem):
     # An outlier has no class to be right about; of the six inliers four are called rightly.
     predicted = torch.from_numpy(np.where(truth < 0, 0, truth))
     predicted[inliers[:2]] += 1
+    # So few that a class is starved exactly if none of them is taken for it.
+    known = set(range(len(problem.split.known_classes)))
+    starved = len(known - {int(predicted[n]) for n in chosen})
     assert selection_audit(chosen, predicted, problem) == {
-        "count": 8.0, "purity": 0.75, "precision": 0.5, "recall": 6 / len(inliers),
+        "count": 8.0, "starved": starved, "purity": 0.75, "precision": 0.5,
+        "recall": 6 / len(inliers),
     }  # fmt: skip
     everything = selection_audit(None, predicted, problem)
     assert everything["count"] == len(truth)
@@ -100,4 +104,18 @@ def test_the_audit_counts_true_inliers(problem):
     assert everything["purity"] == len(inliers) / len(truth)
     assert everything["precision"] == (len(inliers) - 2) / len(truth)
     nothing = selection_audit(torch.zeros(0, dtype=torch.int64), predicted, problem)
-    assert nothing == {"count": 0.0, "purity": 0.0, "precision": 0.0, "recall": 0.0}
+    assert nothing == {
+        "count": 0.0, "starved": 0.0, "purity": 0.0, "precision": 0.0, "recall": 0.0,
+    }  # fmt: skip
+
+
+def test_the_audit_counts_classes_that_self_training_leaves_behind(problem):
+    """A tenth of an even share is the least that counts as taken along."""
+    classes = len(problem.split.known_classes)
+    size = len(problem.split.pool)
+    predicted = torch.zeros(size, dtype=torch.int64)
+    few = int(0.1 * size / classes)  # just too few
+    predicted[:few] = 1
+    predicted[few : 2 * few + 1] = 2  # just enough
+    assert few < 0.1 * size / classes <= few + 1
+    assert selection_audit(None, predicted, problem)["starved"] == classes - 2

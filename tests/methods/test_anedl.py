@@ -14,7 +14,7 @@ from torch.distributions import Dirichlet, kl_divergence
 
 from anedl import losses
 from anedl.errors import ConfigError
-from anedl.methods.anedl import RELEASED, Anedl, AnedlConfig, ScoreName, highest
+from anedl.methods.anedl import RELEASED, Anedl, AnedlConfig, ScoreName
 from anedl.methods.base import (
     Batch,
     Labelled,
@@ -669,6 +669,12 @@ def constructed() -> Outputs:
         ({"selection_count": 2, "selection_score": "top_m_evidence"}, [0, 1]),
         ({"selection_count": 3, "selection_score": "top_m_evidence", "top_m": 3}, [0, 1, 5]),
         ({"selection_count": 2, "selection_score": "max_softmax"}, [0, 5]),
+        ({"selection_count": 5, "selection_score": "total_evidence"}, [0, 1, 3, 4, 5]),
+        # One of each predicted class, then the best of the rest.
+        (
+            {"selection_count": 5, "selection_score": "total_evidence", "selection_quota": 1.0},
+            [0, 2, 3, 4, 5],
+        ),
     ],
     ids=str,
 )
@@ -676,18 +682,6 @@ def test_selection(options, positions):
     selection = make_method(**options).select(constructed())
     assert selection.positions.tolist() == positions
     assert selection.positions.dtype == torch.int64
-
-
-def test_highest_is_sorted_and_breaks_ties_by_position():
-    ranking = torch.tensor([2.0, 5.0, 2.0, 2.0, 7.0, 2.0])
-    assert highest(ranking, 2).tolist() == [1, 4]
-    assert highest(ranking, 3).tolist() == [0, 1, 4]
-    assert highest(ranking, 5).tolist() == [0, 1, 2, 3, 4]
-    assert highest(torch.zeros(10_000), 4000).tolist() == list(range(4000))
-    torch.manual_seed(0)
-    values = torch.randint(0, 50, (5000,)).float()
-    expected = sorted(sorted(range(5000), key=lambda i: (-values[i], i))[:1777])
-    assert highest(values, 1777).tolist() == expected
 
 
 @pytest.mark.parametrize("score", get_args(ScoreName))
@@ -746,6 +740,7 @@ def test_the_task_fills_in_what_was_left_open():
         {"top_m": 0},
         {"head_width": 0},
         {"selected_evidence": -1.0},
+        {"selection_quota": 1.1},
     ],
     ids=str,
 )
@@ -765,7 +760,7 @@ def test_every_option_is_tried_in_this_file():
     tried |= {
         "negative", "adaptive", "labelled_views", "pool_views", "pool_ratio", "selection_score",
         "selection_share", "selection_count", "selection_view", "score", "top_m",
-        "selected_evidence", "negative_pool",
+        "selected_evidence", "negative_pool", "selection_quota",
     }  # fmt: skip
     assert {a_field.name for a_field in fields(AnedlConfig)} == tried
 

@@ -59,7 +59,9 @@ def metric_rows(evidential):
         head = {"step": epoch * EPOCH_STEPS + 5, "epoch": epoch, "stage": stage}
         terms = {"ce": 0.5}
         if evidential and stage == 2:
-            head["selection"] = {"count": 400.0 + epoch, "purity": 0.9, "recall": 0.6}
+            head["selection"] = {
+                "count": 400.0 + epoch, "starved": 2.0, "purity": 0.9, "recall": 0.6,
+            }  # fmt: skip
             terms["fixmatch"] = 0.4
         rows.append({**head, "loss": 2.0 - 0.3 * epoch, "train": terms})
         rows.append(

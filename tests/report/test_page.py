@@ -70,8 +70,9 @@ def read_page(path):
 
 def test_the_page_holds_every_figure_with_words_for_it(make_run):
     folder = make_run()
-    _, page = read_page(write_report(folder))
+    source, page = read_page(write_report(folder))
     assert (folder / "report.html").is_file()
+    assert "is taken for 2 of the 6 classes" in " ".join(source.split())
     charts = page.all("svg", "chart")
     figures = [a["id"] for a in page.all("figure") if a.get("id", "").startswith("figure-")]
     assert figures == [

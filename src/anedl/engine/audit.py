@@ -9,6 +9,8 @@ from torch import Tensor
 from anedl.engine.own import OWN
 from anedl.engine.problem import Problem
 
+STARVED = 0.1
+
 
 def selection_audit(
     selected: Tensor | None, predicted: Tensor, problem: Problem
@@ -16,19 +18,26 @@ def selection_audit(
     """How many are selected, the share of inliers among them, and the share of inliers found.
 
     "precision" is the share of the selected whose true class is the one `predicted` (N,) of the
-    pool, from which self-training would learn the right thing.
+    pool, from which self-training would learn the right thing. "starved" counts the classes that
+    are predicted for less than `STARVED` of an even share of the selected: self-training leaves
+    them behind.
 
-    Of a user's own pile nobody knows the truth: there is only the count.
+    Of a user's own pile nobody knows the truth: the count and the starved classes are all.
     """
     truth = problem.pool_truth()
     positions = np.arange(len(truth)) if selected is None else selected.cpu().numpy()
+    guesses = predicted.cpu().numpy()[positions]
+    a_class = np.bincount(guesses, minlength=len(problem.split.known_classes))
+    found = {
+        "count": float(len(positions)),
+        "starved": float((a_class < STARVED * a_class.mean()).sum()),
+    }
     if problem.setting.dataset == OWN:
-        return {"count": float(len(positions))}
+        return found
     inlier = truth >= 0
     chosen = inlier[positions]
-    right = chosen & (predicted.cpu().numpy()[positions] == truth[positions])
-    return {
-        "count": float(len(positions)),
+    right = chosen & (guesses == truth[positions])
+    return found | {
         "purity": float(chosen.mean()) if len(chosen) else 0.0,
         "precision": float(right.mean()) if len(chosen) else 0.0,
         "recall": float(chosen.sum() / max(1, inlier.sum())),

@@ -33,6 +33,7 @@ from anedl.methods.base import (
     Task,
     Want,
 )
+from anedl.methods.ranking import highest_of_each
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
 from anedl.options import option
@@ -117,6 +118,12 @@ class AnedlConfig(MethodConfig):
         None, "O as a share of the pool; default: 0.71 × the true inlier share, oracle knowledge"
     )
     selection_count: int | None = option(None, "O as a number of images, instead of the share")
+    selection_quota: float = option(
+        0.0,
+        "part of O that every predicted class gives an even share of, so that no class goes "
+        "without (ours; paper: 0, by rank alone)",
+        later=True,
+    )
     selection_view: Literal["plain", "flip"] = option(
         "plain", "view that is ranked (released: flip)"
     )
@@ -141,7 +148,7 @@ class AnedlConfig(MethodConfig):
                      "fixmatch_weight", "debias_tau", "selected_evidence"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
-        for name in ("debias_momentum", "fixmatch_threshold"):
+        for name in ("debias_momentum", "fixmatch_threshold", "selection_quota"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"option {name}: must lie in 0…1, got {getattr(self, name)}")
         if self.target_evidence <= 0:
@@ -398,9 +405,11 @@ class Anedl(Method):
         return View(self.config.selection_view)
 
     def select(self, outputs: Outputs) -> Selection:
-        """The O pool images with the highest selection score."""
+        """The O pool images with the highest selection score, a part of them class by class."""
         ranking = self._score(self.config.selection_score, outputs.logits, outputs.alpha)
-        return Selection(highest(ranking, self._selected_count(len(ranking))))
+        count = self._selected_count(len(ranking))
+        quota = int(self.config.selection_quota * count / self.task.classes)
+        return Selection(highest_of_each(ranking, outputs.logits.argmax(1), count, quota))
 
     def _selected_count(self, pool: int) -> int:
         if self.config.selection_count is not None:
@@ -418,9 +427,3 @@ class Anedl(Method):
     def _score(self, name: str, logits: Tensor, alpha: Tensor | None) -> Tensor:
         assert alpha is not None
         return scores.SCORES[name](logits, alpha, self.task.top_m)
-
-
-def highest(ranking: Tensor, count: int) -> Tensor:
-    """Sorted positions of the `count` highest entries of `ranking` (N,); equal ones by position."""
-    order = torch.sort(ranking, descending=True, stable=True).indices[:count]
-    return order.sort().values

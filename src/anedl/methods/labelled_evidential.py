@@ -20,7 +20,6 @@ from torch import Tensor
 
 from anedl import losses, scores
 from anedl.errors import ConfigError
-from anedl.methods.anedl import highest
 from anedl.methods.base import (
     Batch,
     Losses,
@@ -34,6 +33,7 @@ from anedl.methods.base import (
     Task,
     Want,
 )
+from anedl.methods.ranking import highest
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
 from anedl.options import option

@@ -1,7 +1,7 @@
 """Which figures a run gets, and the words that go with each."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -182,13 +182,26 @@ def training_pictures(run: Run) -> list[Picture]:
                 "Pool images that joined self-training at the start of each epoch: purity is the "
                 "share of true inliers among them, precision the share whose true class is the one "
                 "the model takes them for. All come from true labels that training never sees."
-                + _named_rightly(run),
+                + _named_rightly(run)
+                + _left_behind(run, last),
                 f"Selected images over epochs; the last selection has {last['count']:,.0f} images, "
                 f"purity {100 * last['purity']:.1f} %, recall {100 * last['recall']:.1f} %.",
                 training_figures.selection_figure(run.rows),
             )
         )
     return pictures
+
+
+def _left_behind(run: Run, last: dict[str, Any]) -> str:
+    """How many classes the last selection has hardly an image of."""
+    starved = int(last.get("starved", 0))
+    if not starved:
+        return ""
+    of_all = f"{starved} of the {len(run.class_names)} classes"
+    return (
+        f" Less than a tenth of an even share of the last selection is taken for {of_all}: "
+        "self-training leaves these behind."
+    )
 
 
 def _named_rightly(run: Run) -> str:
