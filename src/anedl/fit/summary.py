@@ -21,6 +21,8 @@ from anedl.triage.verdict import Rules, Triage
 
 POOR_ERROR = 0.15  # on held-out images, from where scores say little of strangers
 FEW_STEPS = 500
+SELDOM = 0.1  # of an even share of the pile's known images, below which a class is seldom found
+SHOWN = 5  # names in a sentence
 ORIGINS: tuple[Origin, ...] = ("new", "pile")
 
 
@@ -61,6 +63,26 @@ def cautions(error: float, steps: int) -> list[str]:
     return found
 
 
+def seldom_found(triage: Triage) -> list[str]:
+    """A caution where hardly any image of the pile is taken for some of the classes.
+
+    Self-training learns from what it finds, so a class that is not found falls further behind.
+    """
+    names = triage.evidence.class_names
+    taken = triage.evidence.first[triage.where("accept", "review")]
+    counts = np.bincount(taken, minlength=len(names))
+    few = [name for name, n in zip(names, counts, strict=True) if n < SELDOM * counts.mean()]
+    if not few:
+        return []
+    shown = ", ".join(map(repr, few[:SHOWN])) + (
+        f" and {len(few) - SHOWN} more" * (len(few) > SHOWN)
+    )
+    return [
+        f"caution: hardly any image of the pile is taken for {shown}; if you know that there are "
+        f"some, label more of them: a class that is not found is not learnt either"
+    ]
+
+
 def summarise(
     gathered: Gathered, taken: list[Choice], outcome: Outcome, run: Path, method: str = "anedl"
 ) -> dict[str, Any]:
@@ -70,6 +92,7 @@ def summarise(
     called = short_name(method)
     training = {called: _training(run), "supervised": _training(run / "supervised")}
     doubts = cautions(outcome.helped.error_with, training[called]["steps"])
+    doubts += seldom_found(outcome.triage)
     decided = gathered.decided
     left = int(gathered.undecided.sum())
     pile = "the rest of the pile" if len(decided) else "the pile"
