@@ -385,6 +385,10 @@ CHANGES = {
     "kl_ramp_epochs": ({"kl_ramp_epochs": 40}, {"p_kl", "n_kl"}),
     "label_target": ({"label_target": "plus-uniform"}, {"p_error"}),
     "edl_pool_views": ({"edl_pool_views": "first"}, {"n_error", "n_logdet", "n_kl"}),
+    "edl_labelled_views": (
+        {"edl_labelled_views": "first"},
+        {"p_error", "p_variance", "p_logdet", "p_kl"},
+    ),
     "debias": ({"debias": False}, {"fixmatch"}),
     "debias_tau": ({"debias_tau": 0.3}, {"fixmatch"}),
     "fixmatch_threshold": ({"fixmatch_threshold": 0.6}, {"fixmatch"}),
@@ -451,6 +455,18 @@ def test_edl_on_the_first_pool_view_alone():
     close(found["n_error"], 0.8 * r.mse(first, torch.full_like(first, 1 / CLASSES)))
     close(found["n_logdet"], -2e-4 * r.logdet(first))
     close(found["n_kl"], 0.4 * 1e-3 * r.kl(first, torch.ones_like(first)))
+
+
+def test_edl_on_the_first_labelled_view_alone():
+    """The classifier still learns from all of them."""
+    r = Reference(make_method(), make_batch(Stage.SELF_TRAIN))
+    first, y = r.labelled[:BATCH], r.y[:BATCH]
+    found = terms_of(edl_labelled_views="first")
+    close(found["ce"], r.cross_entropy())
+    close(found["p_error"], 0.4 * r.mse(first, y))
+    close(found["p_variance"], 0.4 * r.var(first))
+    close(found["p_logdet"], -1e-4 * r.logdet(first))
+    close(found["p_kl"], 0.4 * 0.4 * 1.25e-3 * r.kl(first, 1 + 99 * y))
 
 
 def test_evidence_from_selected_images_under_their_pseudo_labels():

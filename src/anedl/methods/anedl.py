@@ -80,6 +80,12 @@ class AnedlConfig(MethodConfig):
     edl_pool_views: Literal["both", "first"] = option(
         "both", "pool views that Eq. 2 and 5 see (released: both; paper: not stated)"
     )
+    edl_labelled_views: Literal["all", "first"] = option(
+        "all",
+        "labelled views that Eq. 3 and 5 see: all (released), or the first, so that a strong "
+        "second one trains the classifier alone (ours)",
+        later=True,
+    )
     label_target: Literal["one-hot", "plus-uniform"] = option(
         "one-hot", "target of Eq. 3; the release adds 1/K to every class, which looks like a slip"
     )
@@ -245,7 +251,8 @@ class Anedl(Method):
             labelled, pool, chosen if self.config.selected_evidence else []
         )
         ramp = self._kl_ramp(progress)
-        terms |= self._positive_terms(alpha_labelled, labels, ramp)
+        judged = len(labels) // (count if self.config.edl_labelled_views == "first" else 1)
+        terms |= self._positive_terms(alpha_labelled[:judged], labels[:judged], ramp)
         monitors = {
             "evidence_labelled": alpha_labelled.detach().sum(-1).mean(),
             "evidence_pool": alpha_pool.detach().sum(-1).mean(),
