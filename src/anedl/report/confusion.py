@@ -58,6 +58,9 @@ def confusion_rows(counts: Array, class_names: Sequence[str]) -> list[tuple[str,
     return rows
 
 
+FEW_NAMES = 25  # that have room for letters of the usual size
+
+
 def confusion_figure(counts: Array, class_names: Sequence[str]) -> "Figure":
     """The confusion matrix, (K+1, K+1), for many classes: shades are shares of a row."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
@@ -74,8 +77,9 @@ def confusion_figure(counts: Array, class_names: Sequence[str]) -> "Figure":
     # "unknown", the last, is always named.
     places = sorted({*range(0, len(names) - step + 1, step), len(names) - 1})
     shown = [shortened(names[place], 16) for place in places]
-    axes.set_xticks(places, shown, fontsize=6, rotation=90, parse_math=False)
-    axes.set_yticks(places, shown, fontsize=6, parse_math=False)
+    size = 6 if len(shown) > FEW_NAMES else 9
+    axes.set_xticks(places, shown, fontsize=size, rotation=90, parse_math=False)
+    axes.set_yticks(places, shown, fontsize=size, parse_math=False)
     axes.tick_params(length=0)
     axes.set(xlabel="answer", ylabel="truth")
     axes.axhline(len(class_names) - 0.5, color=FAINT, linewidth=1)

@@ -9,7 +9,7 @@ from anedl.evaluation.metrics import auroc, expected_calibration_error, oscr, re
 from anedl.report import figures, training_figures
 from anedl.report.confusion import confusion_counts, confusion_figure
 from anedl.report.drawing import to_svg
-from anedl.report.judged import Judged, Pile
+from anedl.report.judged import Judged, Pile, read_judged, read_pile
 from anedl.report.markup import Html
 from anedl.report.run_folder import Run
 
@@ -25,11 +25,24 @@ class Picture:
     title: str
     caption: str
     drawing: Html
+    figure: "Figure"  # the same before it was made part of the page
 
 
 def picture(name: str, title: str, caption: str, alt: str, figure: "Figure") -> Picture:
     """Draw a figure for the page."""
-    return Picture(name, title, caption, Html(to_svg(figure, name, alt)))
+    return Picture(name, title, caption, Html(to_svg(figure, name, alt)), figure)
+
+
+def run_pictures(run: Run) -> list[Picture]:
+    """Every figure that there is of a run."""
+    pile, judged = read_pile(run), read_judged(run)
+    return [
+        spread_picture(run, pile),
+        *(detection_pictures(run, judged) if run.has_outliers else []),
+        confusion_picture(run, judged),
+        reliability_picture(judged),
+        *training_pictures(run),
+    ]
 
 
 def detection_pictures(run: Run, judged: Judged) -> list[Picture]:
