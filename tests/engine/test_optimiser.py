@@ -138,6 +138,25 @@ def test_what_is_not_trained_is_not_decayed_either(name):
     assert (optimiser.state["momentum"][[1, 3]] == 0).all()
 
 
+def test_adam_begins_anew_with_what_begins_late():
+    """As torch.optim.Adam, whose count of steps is each parameter's own."""
+    config = TrainConfig(optimiser="adam", weight_decay=0.0)
+    values = start()
+    optimiser = Optimiser(config, values, SIZE, [SIZE // 2, SIZE // 2])
+    early, late = (torch.nn.Parameter(half.clone()) for half in start().chunk(2))
+    expected = torch.optim.Adam([early, late], RATE.item(), (config.momentum, config.beta_2))
+    trained = torch.arange(SIZE) < len(early)
+    for step in range(60):
+        idle = step < 40
+        gradient = gradients_of(step, values)
+        early.grad, late.grad = (half.clone() for half in gradient.chunk(2))
+        late.grad = None if idle else late.grad
+        expected.step()
+        optimiser.update(gradient, RATE, YES, trained if idle else torch.full_like(trained, True))
+        torch.testing.assert_close(values, torch.cat([early, late]).detach())
+    assert not torch.allclose(late, start().chunk(2)[1], atol=1e-2)
+
+
 def test_multiplicative_decay_shrinks_every_parameter():
     """MTC's 1 − 0.02·lr, the ones without weight decay included."""
     config = TrainConfig(optimiser="adam", weight_decay=0.0, multiplicative_decay=0.02)

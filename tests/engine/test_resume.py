@@ -8,8 +8,9 @@ import time
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from anedl.engine.checkpoint import saved_epoch
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError, DataError
 from anedl.methods.catalogue import METHODS
@@ -264,3 +265,16 @@ def test_killed_at_many_random_moments(
     generator = random.Random(seed)
     delays = [generator.choice([0.0, 0.02, 0.1, 0.3]) * generator.random() for _ in range(6)]
     check_kills(spec, reference, tmp_path, problem, assert_same_run, monkeypatch, delays)
+
+
+def test_a_best_model_of_steps_that_were_lost_is_not_kept(tiny_spec, tiny_run, tmp_path):
+    """It was written after the checkpoint that the run goes on from; its epoch comes again."""
+    spec = tiny_spec("anedl")
+    with pytest.raises(CutError):
+        tiny_run(spec, tmp_path, after_save=cut_at(6))
+    lost = {key: torch.zeros_like(t) for key, t in load_file(tmp_path / "best.safetensors").items()}
+    save_file(lost, tmp_path / "best.safetensors", {"epoch": "2"})
+    results = tiny_run(spec, tmp_path, resume=True)
+    assert saved_epoch(tmp_path / "best.safetensors") == results["best_val"]["epoch"]
+    kept = load_file(tmp_path / "best.safetensors")
+    assert any(tensor.any() for tensor in kept.values())

@@ -9,6 +9,7 @@ import torch
 from anedl.engine.train import select
 from anedl.methods.base import Losses, Progress, Stage
 from anedl.methods.catalogue import METHODS
+from anedl.methods.supervised import Supervised
 
 EACH_METHOD = pytest.mark.parametrize("method", METHODS)
 
@@ -140,6 +141,32 @@ def test_every_parameter_learns(tiny_spec, tiny_stepper, method):
             assert not torch.equal(second[name], third[name]), f"{name} idle in the second stage"
     for name, parameter in stepper.average.named_parameters():
         assert not torch.equal(first[name], parameter), f"the average of {name} never moved"
+
+
+def test_what_is_not_trained_reaches_the_average_as_it_is(tiny_spec, tiny_stepper, monkeypatch):
+    """Counters and frozen teachers: selection and judgement see the averaged model alone."""
+    build, loss = Supervised.__init__, Supervised.loss
+
+    def build_with_memory(self, *given):
+        build(self, *given)
+        self.seen = torch.nn.Buffer(torch.zeros((), dtype=torch.int64))
+        self.teacher = torch.nn.Linear(3, 2).requires_grad_(False)
+
+    def loss_with_memory(self, batch, progress):
+        self.seen.add_(1)
+        with torch.no_grad():
+            self.teacher.weight.add_(1.0)
+        return loss(self, batch, progress)
+
+    monkeypatch.setattr(Supervised, "__init__", build_with_memory)
+    monkeypatch.setattr(Supervised, "loss", loss_with_memory)
+    stepper = tiny_stepper(tiny_spec("supervised"))
+    teacher = stepper.method.teacher.weight.clone()
+    start(stepper)
+    stepper.take_many(3)
+    assert stepper.average.seen == stepper.method.seen == 3
+    torch.testing.assert_close(stepper.average.teacher.weight, teacher + 3)
+    assert torch.equal(stepper.average.teacher.weight, stepper.method.teacher.weight)
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])

@@ -52,9 +52,12 @@ def test_a_signal_saves_at_once_and_the_run_goes_on_from_there(
     assert saved == [step, 9]
 
 
-def test_a_signal_at_the_last_step_lets_the_run_end(tiny_spec, tiny_run, tmp_path, signal_at):
+def test_a_signal_at_the_last_step_lets_the_run_end_but_nothing_after_it(
+    tiny_spec, tiny_run, tmp_path, signal_at
+):
     signal_at(LOGGED[-1], signal.SIGINT)
-    tiny_run(tiny_spec("anedl"), tmp_path, save_seconds=3600)
+    with pytest.raises(KeyboardInterrupt):
+        tiny_run(tiny_spec("anedl"), tmp_path, save_seconds=3600)
     assert (tmp_path / "results.json").exists()
 
 

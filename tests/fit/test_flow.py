@@ -20,7 +20,7 @@ from anedl.engine.train import Surroundings
 from anedl.errors import ConfigError, DataError
 from anedl.fit.flow import Wishes, fit, look
 from anedl.fit.summary import cautions
-from anedl.fit.training import colours
+from anedl.fit.training import colours, recorded_share
 from anedl.intake.cache import open_cache
 from anedl.pollution import estimate_outlier_share
 from anedl.triage.verdict import STATES
@@ -394,3 +394,18 @@ def test_no_labelled_images_are_refused(tmp_path, folders, short):
     (tmp_path / "labelled").mkdir()
     with pytest.raises(DataError):
         look(tmp_path / "labelled", folders[1], tmp_path / "run", Wishes(**short), silent)
+
+
+@pytest.mark.parametrize("name", ["epochs", "epoch_steps", "batch_size", "backbone"])
+def test_what_holds_for_every_training_is_no_option_of_one(name):
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')}, which holds for every"):
+        Wishes(options={name: 3})
+
+
+def test_a_fit_that_was_cut_in_its_folds_remembers_its_share(tmp_path):
+    """The last bits of the estimate may differ on another machine; the folds' models may not."""
+    assert recorded_share(tmp_path) is None
+    for folder, share in ((tmp_path / "fold-1", 0.31), (tmp_path, 0.32)):
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps({"own": {"oracle_share": share}}))
+        assert recorded_share(tmp_path) == share

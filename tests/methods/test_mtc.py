@@ -99,11 +99,11 @@ def test_pretraining_is_the_domain_loss_alone(weight):
 
 
 class PlainMemory:
-    """The same memory with lists: an entry an epoch, from which means are taken when asked."""
+    """The same memory with lists: an entry an epoch, NaN where nothing was ever said."""
 
     def __init__(self, window, size):
         self.window, self.size = window, size
-        self.epochs, self.labels = [np.zeros(size)], np.zeros(size)
+        self.epochs, self.labels = [np.full(size, np.nan)], np.zeros(size)
 
     def begin(self, epoch):
         while len(self.epochs) <= epoch:
@@ -118,7 +118,12 @@ class PlainMemory:
             )
 
     def mean(self):
-        return np.mean(self.epochs[-self.window :], 0)
+        means = []
+        for said in np.transpose(self.epochs[-self.window :]):
+            said = said[~np.isnan(said)]
+            means.append(said.mean() if len(said) else np.nan)
+        seen = [mean for mean in means if not np.isnan(mean)]
+        return np.nan_to_num(means, nan=np.mean(seen) if seen else 0.0)
 
 
 @pytest.mark.parametrize("window", [1, 2, 5])
@@ -146,7 +151,8 @@ def test_labels_stay_zero_until_the_window_is_full_and_still_inside_an_epoch():
             seen.append(memory.labels[0].item())
             memory.record(torch.tensor([0]), torch.tensor([0.1 * (epoch + 1)]))
     assert seen == pytest.approx([0, 0, 0, 0, 0, 0, 0.2, 0.2, 0.3, 0.3], abs=1e-6)
-    assert memory.labels[1:].tolist() == [0, 0, 0]
+    # Of images that no batch has held yet there is nothing to say but what the others are like.
+    assert memory.labels[1:].tolist() == pytest.approx([0.3] * 3, abs=1e-6)
 
 
 def test_a_batch_in_parts_does_not_begin_an_epoch_twice():
@@ -273,8 +279,19 @@ def test_selection_cuts_the_remembered_probabilities_in_two():
 
 def test_selection_before_the_window_is_full_uses_the_epochs_there_are():
     method = make_method(score_window=10)
-    method.memory.record(torch.tensor([2, 5]), torch.tensor([0.9, 0.8]))
+    method.memory.record(torch.tensor([2, 5, 9]), torch.tensor([0.9, 0.8, 0.1]))
     assert method.select(no_outputs()).positions.tolist() == [2, 5]
+
+
+def test_selection_does_not_follow_the_order_of_visits():
+    """Inliers that the second epoch comes to first have no zero of the first in their mean."""
+    method = make_method(score_window=5)
+    inlier = torch.arange(POOL) % 2 == 0
+    for epoch, visited in enumerate((torch.arange(0, 15), torch.arange(15, 30))):
+        method.memory.begin(torch.tensor(float(epoch)))
+        method.memory.record(visited, torch.where(inlier[visited], 0.8, 0.3))
+    expected = [n for n in range(30) if n % 2 == 0]
+    assert method.select(no_outputs()).positions.tolist() == expected
 
 
 def test_without_any_memory_everything_is_selected():

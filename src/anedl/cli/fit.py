@@ -74,7 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     )  # fmt: skip
     chosen.add_argument(
         "--option", dest="options", action="append", default=[], metavar="NAME=VALUE",
-        help="any option of the engine or the method, see `anedl methods NAME`; lists as JSON",
+        help="any option of the engine or the method, see `anedl methods NAME`; lists as JSON; the "
+        "model of the labels alone, to compare with, keeps its own",
     )  # fmt: skip
     chosen.add_argument("--epochs", type=int, metavar="N", help="instead of --minutes")
     chosen.add_argument("--epoch-steps", type=int, metavar="N", help="instead of --minutes")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -101,6 +101,14 @@ def _state_of(stepper: Stepper) -> dict[str, Tensor]:
 def save_model(path: Path, module: torch.nn.Module, metadata: dict[str, str] | None = None) -> None:
     """Write a model's weights and running statistics as one safetensors file."""
     _save_tensors(path, module.state_dict(), metadata)
+
+
+def saved_epoch(path: Path) -> int | None:
+    """The epoch that a saved model says it is of; None where there is none."""
+    if not path.exists():
+        return None
+    with safe_open(path, "pt") as file:
+        return int((file.metadata() or {}).get("epoch", -1))
 
 
 def _save_tensors(

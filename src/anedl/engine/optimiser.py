@@ -4,6 +4,8 @@ The learning rate and the permission to update are 0-dim tensors on the device: 
 stays valid when they change, and a step with a non-finite loss changes nothing.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -15,17 +17,25 @@ ADAM_EPSILON = 1e-8
 class Optimiser:
     """Updates `values` in place; the first `decayed` entries are under weight decay.
 
+    `sizes` are the lengths of the parameters that follow one another in `values`; None: it is one.
     `state` is what a checkpoint must hold. The arithmetic is torch.optim's.
     """
 
-    def __init__(self, config: TrainConfig, values: Tensor, decayed: int) -> None:
+    def __init__(
+        self, config: TrainConfig, values: Tensor, decayed: int, sizes: Sequence[int] | None = None
+    ) -> None:
         self.config = config
         self.values = values
         self.decayed = decayed
         self.state = {"momentum": torch.zeros_like(values)}
         if config.optimiser == "adam":
             self.state["square"] = torch.zeros_like(values)
-            self.state["count"] = torch.zeros((), device=values.device)
+            # Of each parameter by itself: a head may begin to learn in the second stage.
+            lengths = torch.tensor(sizes or [len(values)], device=values.device)
+            self.state["count"] = torch.zeros(len(lengths), device=values.device)
+            numbers = torch.arange(len(lengths), device=values.device)
+            self._parameter_of = numbers.repeat_interleave(lengths)
+            self._first_of = lengths.cumsum(0) - lengths
 
     @torch.no_grad()
     def update(
@@ -54,13 +64,15 @@ class Optimiser:
         else:
             square, count = self.state["square"], self.state["count"]
             new_count = count + 1
+            steps = new_count.index_select(0, self._parameter_of)
             new_momentum = torch.lerp(gradient, momentum, config.momentum)
             new_square = config.beta_2 * square + (1 - config.beta_2) * gradient * gradient
-            mean = new_momentum / (1 - config.momentum**new_count)
-            scale = (new_square / (1 - config.beta_2**new_count)).sqrt() + ADAM_EPSILON
+            mean = new_momentum / (1 - config.momentum**steps)
+            scale = (new_square / (1 - config.beta_2**steps)).sqrt() + ADAM_EPSILON
             direction = mean / scale
             square.copy_(torch.where(moving, new_square, square))
-            count.copy_(torch.where(allowed, new_count, count))
+            moved = moving if trained is None else moving.index_select(0, self._first_of)
+            count.copy_(torch.where(moved, new_count, count))
         momentum.copy_(torch.where(moving, new_momentum, momentum))
         # `where` and not a product with 0: 0 · inf would write a NaN into the weights.
         self.values.sub_(torch.where(moving, learning_rate * direction, 0.0))

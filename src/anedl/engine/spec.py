@@ -28,7 +28,7 @@ from anedl.options import field_default, from_json, to_json
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One run, fully determined: the same spec on the same machine gives the same bits.
+    """One run, fully determined: the same spec on the same CPU gives the same bits.
 
     `budget` says whose lengths these are: "full", "fast", or "custom" where they are of neither.
     `method_sha256` is the hash of the file of a user's method. `own` are the terms of a user's own

@@ -53,7 +53,8 @@ class Stepper:
         self.precision = precision
         self.flat = FlatParameters(method, precision.channels_last)
         self.flat_average = FlatParameters(average, precision.channels_last)
-        self.optimiser = Optimiser(config, self.flat.values, self.flat.decayed)
+        sizes = [shape.numel() for shape in self.flat.shapes]
+        self.optimiser = Optimiser(config, self.flat.values, self.flat.decayed, sizes)
         self.gradient = torch.zeros_like(self.flat.values)
         self.trained = torch.ones_like(self.flat.values, dtype=torch.bool)
         device = self.flat.values.device
@@ -174,14 +175,18 @@ class Stepper:
         return finite.all() & finite_gradient
 
     def _average(self, allowed: Tensor) -> None:
-        """Move the averaged weights towards the current ones; running statistics are copied."""
+        """Move the averaged weights towards the current ones; all else is copied.
+
+        That is running statistics, whatever a method remembers in buffers, and frozen parameters.
+        """
         decay = self.config.ema_decay
         assert decay is not None, "a resolved configuration has a decay"
         weight = torch.where(allowed, 1 - decay, 0.0)
         self.flat_average.values.lerp_(self.flat.values, weight)
-        buffers = [b for b in self.method.buffers() if b.is_floating_point()]
-        averaged = [b for b in self.average.buffers() if b.is_floating_point()]
-        torch._foreach_copy_(averaged, buffers)
+        for floating in (True, False):
+            # By kind, so that each list is copied in one go.
+            if into := _not_averaged(self.average, floating):
+                torch._foreach_copy_(into, _not_averaged(self.method, floating))
 
     def take_many(self, count: int) -> Interval:
         """Take `count` steps, then wait for the device and read what they summed up."""
@@ -202,6 +207,12 @@ class Stepper:
             not_finite=[name for name, is_bad in zip(self._names, bad, strict=False) if is_bad],
             seconds=seconds,
         )
+
+
+def _not_averaged(method: Method, floating: bool) -> list[Tensor]:
+    """What the average does not move but copy, of floating-point numbers or of others."""
+    frozen = (p.detach() for p in method.parameters() if not p.requires_grad)
+    return [t for t in (*method.buffers(), *frozen) if t.is_floating_point() == floating]
 
 
 def _split(batch: Batch, parts: int) -> Iterator[Batch]:

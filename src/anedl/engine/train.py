@@ -13,7 +13,13 @@ from torch import Tensor
 from anedl.data.batches import worker_count
 from anedl.data.split_file import read_split, write_split
 from anedl.engine.audit import selection_audit
-from anedl.engine.checkpoint import Position, load_checkpoint, save_checkpoint, save_model
+from anedl.engine.checkpoint import (
+    Position,
+    load_checkpoint,
+    save_checkpoint,
+    save_model,
+    saved_epoch,
+)
 from anedl.engine.differences import differing_options
 from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
@@ -93,6 +99,9 @@ def train(
 
     config = spec.train
     selected, best = position.selected, position.best
+    if best is not None and saved_epoch(folder / "best.safetensors") != best["epoch"]:
+        # Of steps after the checkpoint, which are taken again and may turn out otherwise.
+        best = None
     started = time.monotonic() - position.seconds
     last_save = time.monotonic()
 
@@ -168,10 +177,13 @@ def train(
 
     save_model(folder / "model.safetensors", stepper.average, {"epoch": str(config.epochs - 1)})
     seconds = time.monotonic() - started
-    return write_results(
+    results = write_results(
         folder, spec, problem, stepper.average, best, selected, precision, seconds,
         display.say, surroundings.data_root,
     )  # fmt: skip
+    # Asked to stop in its last steps this run is complete, but what the caller has next must wait.
+    stop.obey()
+    return results
 
 
 def build_stepper(
@@ -181,7 +193,7 @@ def build_stepper(
     # Every step has the same shapes, so timing cuDNN's kernels once in the first steps pays.
     torch.backends.cudnn.benchmark = precision.device.type == "cuda"
     method = build_method(spec, problem.setting, problem.task, precision.device)
-    average = copy.deepcopy(method).requires_grad_(True)
+    average = copy.deepcopy(method)
     stream = build_stream(spec, problem, precision.device)
     method.train()
     return Stepper(method, average, stream, spec.train, precision, execution)

@@ -141,9 +141,9 @@ def train_folds(
 
 
 def recorded_share(run: Path) -> float | None:
-    """O of a run that is to go on, None where none has begun."""
-    record = _record(run)
-    return None if record is None else float(record["own"]["oracle_share"])
+    """O of a fit that is to go on, None where neither its folds nor itself have begun."""
+    records = (_record(run), _record(run / "fold-1"))
+    return next((float(record["own"]["oracle_share"]) for record in records if record), None)
 
 
 def _spec(

@@ -9,6 +9,9 @@ from anedl.errors import ConfigError
 
 Say = Callable[[str], None]
 
+# Options of the engine that are a wish of their own here.
+OF_EVERY_TRAINING = ("epochs", "epoch_steps", "batch_size", "backbone")
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -73,6 +76,12 @@ class Wishes:
                 f"--folds {self.folds}: p-values from folds promise nothing about the share of "
                 f"false alarms; leave out --false-alarms or --folds"
             )
+        for name in OF_EVERY_TRAINING:
+            if name in self.options:
+                raise ConfigError(
+                    f"--option {name}=…: say it with --{name.replace('_', '-')}, which holds for "
+                    f"every training of a fit"
+                )
         if self.method == "supervised":
             raise ConfigError(
                 "--method supervised: the labels alone are trained anyway, to compare with; name "

@@ -302,8 +302,9 @@ class Anedl(Method):
         """1.0 for each row of the pool's views that Eq. 2 and 5 are to see, else 0.0; None for all.
 
         The selected part of a batch goes round the selection again and again: who has not been in
-        it for two rounds is not selected any more. So an epoch's new selection is known from its
-        first steps on, without the engine telling it.
+        it for two rounds is not selected any more. The engine need not tell of a new selection,
+        but an image that has left it counts as selected for these two rounds still (a quarter of
+        an epoch on CIFAR-100 55/45), and so a round should be much shorter than an epoch.
         """
         selected = batch.unlabelled.get("selected")
         if self.config.negative_pool == "all" or selected is None:

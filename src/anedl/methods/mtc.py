@@ -93,14 +93,16 @@ class DomainMemory(torch.nn.Module):
     """What the domain head said of each pool image in the last epochs, and the labels made of it.
 
     `history` is a ring, (window, pool): the row of an epoch is its number modulo the window.
-    `labels` (pool,) stay the same inside an epoch. All are float buffers, so that they are saved
-    and the averaged model, which selects, has them too.
+    `labels` (pool,) stay the same inside an epoch. `first` (pool,) is the epoch of an image's first
+    visit: before it there is nothing to average. All are buffers, so that they are saved and the
+    averaged model, which selects, has them too.
     """
 
     def __init__(self, window: int, pool_size: int) -> None:
         super().__init__()
         self.window = window
         self.history = torch.nn.Buffer(torch.zeros(window, pool_size))
+        self.first = torch.nn.Buffer(torch.full((pool_size,), torch.inf))
         self.labels = torch.nn.Buffer(torch.zeros(pool_size))
         self.epoch = torch.nn.Buffer(torch.zeros(()))  # the last that was begun
 
@@ -114,7 +116,7 @@ class DomainMemory(torch.nn.Module):
         epoch = epoch.floor()
         new = epoch > self.epoch
         full = new & (epoch >= self.window)
-        self.labels.copy_(torch.where(full, self.history.mean(0), self.labels))
+        self.labels.copy_(torch.where(full, self.mean(), self.labels))
         row = _row(epoch, self.window)
         last = self.history.index_select(0, _row(epoch - 1, self.window))
         self.history.index_copy_(0, row, torch.where(new, last, self.history.index_select(0, row)))
@@ -126,10 +128,17 @@ class DomainMemory(torch.nn.Module):
         flat = _row(self.epoch, self.window) * self.history.shape[1] + positions
         # Of an image that is twice in a batch the larger counts: the same one on every device.
         self.history.view(-1).scatter_reduce_(0, flat, probabilities, "amax", include_self=False)
+        self.first.scatter_reduce_(0, positions, self.epoch.expand(len(positions)), "amin")
 
     def mean(self) -> Tensor:
-        """The mean over the window, or over the epochs there are if it is not yet full; (pool,)."""
-        return self.history.sum(0) / (self.epoch + 1).clamp(max=self.window)
+        """The mean over the window, or since the first visit if that is later; (pool,).
+
+        An image that no epoch has come to yet counts as the mean of all others.
+        """
+        visited = self.first.isfinite()
+        means = self.history.sum(0) / (self.epoch - self.first + 1).clamp(1, self.window)
+        typical = means.sum() / visited.sum().clamp_min(1)  # the others' means are 0
+        return torch.where(visited, means, typical)
 
 
 def _row(epoch: Tensor, window: int) -> Tensor:
@@ -220,10 +229,13 @@ class Mtc(Method):
     def select(self, outputs: Outputs) -> Selection:
         """The pool images whose remembered probability lies above Otsu's cut; never none.
 
-        The judgements come from the epochs' own training passes; `outputs` is not looked at.
+        The judgements come from the epochs' own training passes; `outputs` is not looked at. What
+        no epoch has come to is not selected, unless that is all.
         """
-        remembered = self.memory.mean()
-        kept = remembered >= otsu_threshold(remembered)
+        remembered, judged = self.memory.mean(), self.memory.first.isfinite()
+        if not judged.any():
+            judged = torch.ones_like(judged)
+        kept = judged & (remembered >= otsu_threshold(remembered[judged]))
         return Selection(kept.nonzero().squeeze(-1))
 
     def outputs(self, images: Tensor) -> Outputs:
