@@ -14,12 +14,12 @@ from anedl.fit.choices import (
     choose_augmentation,
     choose_backbone,
     choose_batch_size,
-    choose_execution,
     choose_folds,
     choose_length,
     choose_selection_share,
     choose_side,
     choose_top_m,
+    execution_for,
     fewest_to_certify,
 )
 from anedl.fit.roles import calibration_share
@@ -115,9 +115,9 @@ def test_what_compiling_takes_is_not_there_to_train():
 
 def test_steps_are_compiled_where_the_training_is_long_enough_to_repay_it():
     gpu = torch.device("cuda")
-    assert choose_execution(COMPILING_PAYS - 1, gpu) == "eager"
-    assert choose_execution(COMPILING_PAYS, gpu) == "auto"
-    assert choose_execution(1.0, torch.device("cpu")) == "auto"
+    assert execution_for(COMPILING_PAYS - 1, gpu) == "eager"
+    assert execution_for(COMPILING_PAYS, gpu) == "auto"
+    assert execution_for(1.0, torch.device("cpu")) == "auto"
 
 
 def test_too_little_time_still_gives_a_run():

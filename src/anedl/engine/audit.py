@@ -8,8 +8,7 @@ from torch import Tensor
 
 from anedl.engine.own import OWN
 from anedl.engine.problem import Problem
-
-STARVED = 0.1
+from anedl.evaluation.starvation import starved
 
 
 def selection_audit(
@@ -19,19 +18,15 @@ def selection_audit(
 
     "precision" is the share of the selected whose true class is the one `predicted` (N,) of the
     pool, from which self-training would learn the right thing. "starved" counts the classes that
-    are predicted for less than `STARVED` of an even share of the selected: self-training leaves
-    them behind.
+    are predicted for hardly any of the selected, which self-training leaves behind.
 
     Of a user's own pile nobody knows the truth: the count and the starved classes are all.
     """
     truth = problem.pool_truth()
     positions = np.arange(len(truth)) if selected is None else selected.cpu().numpy()
     guesses = predicted.cpu().numpy()[positions]
-    a_class = np.bincount(guesses, minlength=len(problem.split.known_classes))
-    found = {
-        "count": float(len(positions)),
-        "starved": float((a_class < STARVED * a_class.mean()).sum()),
-    }
+    without = starved(guesses, len(problem.split.known_classes))
+    found = {"count": float(len(positions)), "starved": float(without.sum())}
     if problem.setting.dataset == OWN:
         return found
     inlier = truth >= 0

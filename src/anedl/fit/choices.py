@@ -146,7 +146,7 @@ class Length:
 COMPILING_PAYS = 150.0
 
 
-def choose_execution(seconds: float, device: torch.device) -> str:
+def execution_for(seconds: float, device: torch.device) -> str:
     """How a training of `seconds` takes its steps."""
     return "eager" if device.type == "cuda" and seconds < COMPILING_PAYS else "auto"
 

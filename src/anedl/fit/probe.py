@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anedl.data.batches import ImageSet
 from anedl.engine.execution import choose_execution
 from anedl.engine.inference import outputs_of
 from anedl.engine.placement import is_resident, placed
@@ -52,11 +53,11 @@ def measure_speed(spec: RunSpec, problem: Problem, precision: Precision) -> Spee
 
 def _seconds_to_look(stepper: Stepper, problem: Problem, precision: Precision) -> float:
     """What one image takes when the pile is ranked; images come as they do in training."""
-    pool = stepper.stream.pool(stepper.average.selection_view, 0)
-    # A set that is streamed cannot be cut: its first images are then read by themselves.
-    sample = pool[:IMAGES] if isinstance(pool, Tensor) else problem.images_at(
-        problem.split.pool[:IMAGES]
-    )  # fmt: skip
+    sample: ImageSet = stepper.stream.pool(stepper.average.selection_view, 0)
+    if isinstance(sample, Tensor):
+        sample = sample[:IMAGES]
+    else:  # streamed, and not to be cut: its first images are read by themselves
+        sample = problem.images_at(problem.split.pool[:IMAGES])
     outputs_of(stepper.average, sample, precision)  # kernels are chosen in the first look
     began = time.monotonic()
     outputs_of(stepper.average, sample, precision).score.sum().item()

@@ -10,9 +10,11 @@ import numpy as np
 
 from anedl import __version__
 from anedl.conformal import Calibration, CrossPValues, Origin, percent
+from anedl.evaluation.starvation import starved
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import Comparison
 from anedl.fit.gather import Gathered
+from anedl.intake.findings import first_few
 from anedl.methods.catalogue import short_name
 from anedl.pollution import ShareEstimate
 from anedl.triage.clusters import Cluster
@@ -21,8 +23,6 @@ from anedl.triage.verdict import Rules, Triage
 
 POOR_ERROR = 0.15  # on held-out images, from where scores say little of strangers
 FEW_STEPS = 500
-SELDOM = 0.1  # of an even share of the pile's known images, below which a class is seldom found
-SHOWN = 5  # names in a sentence
 ORIGINS: tuple[Origin, ...] = ("new", "pile")
 
 
@@ -70,16 +70,12 @@ def seldom_found(triage: Triage) -> list[str]:
     """
     names = triage.evidence.class_names
     taken = triage.evidence.first[triage.where("accept", "review")]
-    counts = np.bincount(taken, minlength=len(names))
-    few = [name for name, n in zip(names, counts, strict=True) if n < SELDOM * counts.mean()]
-    if not few:
+    seldom = [repr(names[k]) for k in np.flatnonzero(starved(taken, len(names)))]
+    if not seldom:
         return []
-    shown = ", ".join(map(repr, few[:SHOWN])) + (
-        f" and {len(few) - SHOWN} more" * (len(few) > SHOWN)
-    )
     return [
-        f"caution: hardly any image of the pile is taken for {shown}; if you know that there are "
-        f"some, label more of them: a class that is not found is not learnt either"
+        f"caution: hardly any image of the pile is taken for {first_few(seldom)}; if you know that "
+        f"there are some, label more of them: a class that is not found is not learnt either"
     ]
 
 

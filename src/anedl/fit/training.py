@@ -16,7 +16,7 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec, read_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
-from anedl.fit.choices import FOLDS_TIME, Choice, choose_execution, choose_length
+from anedl.fit.choices import FOLDS_TIME, Choice, choose_length, execution_for
 from anedl.fit.gather import Gathered, fold_split, require_same_roles
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
@@ -159,7 +159,7 @@ def _spec(
     length = {"epochs": wishes.epochs, "epoch_steps": wishes.epoch_steps}
     seconds = 60 * wishes.minutes * share_of_time
     device = choose_device(wishes.device)
-    execution = choose_execution(seconds, device)
+    execution = execution_for(seconds, device)
     if (record := _record(folder)) is not None:
         length = {name: given or record["train"][name] for name, given in length.items()}
         execution = record["train"]["execution"]

@@ -149,7 +149,7 @@ def warnings(findings: Findings) -> list[str]:
     few = [f"{name!r} ({count})" for name, count in trained.items() if count < FEW]
     if few:
         found.append(
-            f"fewer than {FEW} images to train on: {_shortened(few)}; a few more labels there "
+            f"fewer than {FEW} images to train on: {first_few(few)}; a few more labels there "
             "help more than anything else"
         )
     if findings.conflicts:
@@ -164,6 +164,12 @@ def warnings(findings: Findings) -> list[str]:
             "sorted in the end but kept out of training"
         )
     return found
+
+
+def first_few(texts: Sequence[str]) -> str:
+    """The first of them with commas between, and how many more there are."""
+    more = len(texts) - _EXAMPLES
+    return ", ".join(texts[:_EXAMPLES]) + (f" and {more} more" if more > 0 else "")
 
 
 def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
@@ -265,8 +271,3 @@ def _counted(labels: Iterable[str]) -> dict[str, int]:
 
 def _number(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def _shortened(texts: Sequence[str]) -> str:
-    more = len(texts) - _EXAMPLES
-    return ", ".join(texts[:_EXAMPLES]) + (f" and {more} more" if more > 0 else "")
