@@ -78,8 +78,15 @@ def test_consistency(logits):
 def test_probabilities_of_all_classes_and_of_the_predicted_one(logits, labels):
     expected = probabilities(logits)[:, 1]
     np.testing.assert_allclose(one_vs_all.class_probability(logits), expected, rtol=1e-5)
-    predicted = one_vs_all.inlier_probability(logits, labels)
+    predicted = one_vs_all.inlier_log_odds(logits, labels).sigmoid()
     np.testing.assert_allclose(predicted, expected[range(ROWS), labels.numpy()], rtol=1e-5)
+
+
+def test_log_odds_tell_apart_what_rounds_to_the_same_probability():
+    pair = torch.tensor([[[-20.0], [20.0]], [[-30.0], [30.0]]])
+    assert torch.equal(*one_vs_all.class_probability(pair))
+    first, second = one_vs_all.inlier_log_odds(pair, torch.zeros(2, dtype=torch.int64)).tolist()
+    assert (first, second) == (40.0, 60.0)
 
 
 def test_certainty_is_finite_in_value_and_gradient(labels):
@@ -90,7 +97,7 @@ def test_certainty_is_finite_in_value_and_gradient(labels):
         one_vs_all.hard_negative_loss(sure, labels),
         one_vs_all.binary_entropy(sure),
         one_vs_all.consistency(sure, -sure),
-        one_vs_all.inlier_probability(sure, labels),
+        one_vs_all.inlier_log_odds(sure, labels),
     ]
     assert values[0].tolist() == pytest.approx([400.0] * ROWS)
     torch.stack(values).sum().backward()
@@ -102,7 +109,7 @@ def test_half_precision_is_computed_in_full(logits, labels):
     half = logits.bfloat16()
     for function, second in [
         (one_vs_all.hard_negative_loss, labels),
-        (one_vs_all.inlier_probability, labels),
+        (one_vs_all.inlier_log_odds, labels),
         (one_vs_all.consistency, half.flip(0)),
     ]:
         found = function(half, second)

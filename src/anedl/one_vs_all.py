@@ -47,6 +47,10 @@ def class_probability(ova_logits: Tensor) -> Tensor:
 
 
 @in_full_precision
-def inlier_probability(ova_logits: Tensor, predicted: Tensor) -> Tensor:
-    """o at the class that a classifier `predicted`, (N,) int64."""
-    return class_probability(ova_logits).gather(-1, predicted.unsqueeze(-1)).squeeze(-1)
+def inlier_log_odds(ova_logits: Tensor, predicted: Tensor) -> Tensor:
+    """log o/n at the class that a classifier `predicted`, (N,) int64.
+
+    The order is that of o, without the ties where o rounds to 1.
+    """
+    log_odds = ova_logits[:, 1] - ova_logits[:, 0]
+    return log_odds.gather(-1, predicted.unsqueeze(-1)).squeeze(-1)

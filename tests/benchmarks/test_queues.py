@@ -47,7 +47,9 @@ def test_every_line_is_a_training_of_its_own(queue, trials):
 
 def test_what_a_line_says_wins_over_what_holds_for_all(tmp_path, trials):
     queue = tmp_path / "queue.txt"
-    queue.write_text("*: digits --method anedl --seed 1\nlonger: --seed 2 --epochs 9  # a comment\n")
+    queue.write_text(
+        "*: digits --method anedl --seed 1\nlonger: --seed 2 --epochs 9  # a comment\n"
+    )
     (trial,) = trials.read_queue(queue)
     spec = spec_of(trial)
     assert (trial.name, spec.seed, spec.train.epochs) == ("longer", 2, 9)

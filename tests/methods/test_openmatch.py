@@ -157,7 +157,7 @@ def test_wants():
 
 
 @pytest.mark.parametrize(
-    ("score", "threshold", "positions"),
+    ("probability", "threshold", "positions"),
     [
         ([0.2, 0.6, 0.5, 0.51, 0.9], 0.5, [1, 3, 4]),
         ([0.2, 0.6, 0.5, 0.51, 0.9], 0.8, [4]),
@@ -165,8 +165,9 @@ def test_wants():
     ],
     ids=["above a half", "above another threshold", "none: the likeliest"],
 )
-def test_selection(score, threshold, positions):
-    outputs = Outputs(torch.zeros(5, 2), torch.zeros(5, CLASSES), torch.tensor(score))
+def test_selection(probability, threshold, positions):
+    score = torch.tensor(probability).logit()
+    outputs = Outputs(torch.zeros(5, 2), torch.zeros(5, CLASSES), score)
     selection = make_method(selection_threshold=threshold).select(outputs)
     assert selection.positions.tolist() == positions
     assert selection.positions.dtype == torch.int64
@@ -183,7 +184,7 @@ def test_outputs():
     for i in range(6):
         k = logits[i].argmax().item()
         no, yes = raw[i, k].item(), raw[i, CLASSES + k].item()
-        assert outputs.score[i].item() == pytest.approx(1 / (1 + math.exp(no - yes)), rel=1e-4)
+        assert outputs.score[i].item() == pytest.approx(yes - no, rel=1e-4)
     assert outputs.alpha is None
 
 

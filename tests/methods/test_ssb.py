@@ -351,7 +351,7 @@ def test_inference():
     assert torch.equal(outputs.logits, logits)
     pairs = pairs_of(method, features)
     expected = [1 - pairs[i, 0, k] for i, k in enumerate(logits.argmax(1).tolist())]
-    np.testing.assert_allclose(outputs.score.numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(outputs.score.sigmoid().numpy(), expected, rtol=1e-5)
     assert outputs.alpha is None
     assert method.select(outputs) is None
 

@@ -280,7 +280,8 @@ def test_wants():
 
 
 def test_the_filter_keeps_what_matches():
-    score = torch.tensor([0.9, 0.1, 0.8, 0.15, 0.85, 0.2, 0.05])
+    score = torch.tensor([0.9, 0.1, 0.8, 0.15, 0.85, 0.2, 0.05]).logit()
+    score[0] = 50.0  # so sure that a cut between logits would keep it alone
     outputs = Outputs(torch.zeros(7, 2), torch.zeros(7, CLASSES), score)
     assert make_method().select(outputs).positions.tolist() == [0, 2, 4]
 
@@ -299,7 +300,7 @@ def test_outputs_match_each_image_with_its_predicted_class():
         logits = method.classifier(features)
         every = torch.stack([method.match(features, torch.full((9,), k)) for k in range(CLASSES)])
     assert torch.equal(outputs.logits, logits)
-    expected = sigmoid(every.numpy())[logits.argmax(1), range(9)]
+    expected = every.numpy()[logits.argmax(1), range(9)]
     np.testing.assert_allclose(outputs.score, expected, rtol=1e-5)
 
 

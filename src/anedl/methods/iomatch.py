@@ -6,11 +6,11 @@ being "outlier". Products of closed and one-vs-all probabilities are the open he
 the pool; the closed head trains itself on pool images that are confident and probably inliers.
 There is one stage, and no image is left out for being an outlier.
 
-Choices where the sources leave one open: the inlier score is the open head's probability of all
-known classes together, because the release has no code that ranks outliers; the release starts the
-open term after the first of 256 epochs, which is kept as a share of the run; the rotation term,
-unused in every published configuration, is left out; backbone, augmentation and pool are the
-package's. A data set without a published configuration is treated as CIFAR-100.
+Choices where the sources leave one open: the inlier score is the open head's log-odds of all known
+classes together, because the release has no code that ranks outliers; the release starts the open
+term after the first of 256 epochs, which is kept as a share of the run; the rotation term, unused
+in every published configuration, is left out; backbone, augmentation and pool are the package's. A
+data set without a published configuration is treated as CIFAR-100.
 """
 
 from dataclasses import dataclass, replace
@@ -123,8 +123,8 @@ def open_mask(target: Tensor, confidence: float) -> Tensor:
 
 @in_full_precision
 def open_inlier_score(open_logits: Tensor) -> Tensor:
-    """Probability of the known classes together under the open head (N, K+1), (N,)."""
-    return open_logits.softmax(-1)[:, :-1].sum(-1)
+    """Log-odds of the known classes together under the open head (N, K+1), (N,)."""
+    return open_logits[:, :-1].logsumexp(-1) - open_logits[:, -1]
 
 
 @in_full_precision

@@ -4,7 +4,7 @@ Beside the classifier a second head says how likely an image is an inlier. It le
 domain labels: 1 for labelled images; for a pool image 0 at first, later the mean of what the head
 itself said of it in the last epochs. In pre-training that is all. In self-training Otsu's threshold
 on these labels keeps part of the pool each epoch, and MixMatch learns from labelled and kept images
-while the domain head goes on. The inlier score is the domain head's probability.
+while the domain head goes on. The inlier score is the domain head's logit.
 
 Chosen where the specification leaves a choice, or where an epoch or a batch is another thing here:
 
@@ -239,7 +239,7 @@ class Mtc(Method):
         return Selection(kept.nonzero().squeeze(-1))
 
     def outputs(self, images: Tensor) -> Outputs:
-        """Features, logits and the domain head's probability of an inlier."""
+        """Features, logits and the domain head's log-odds of an inlier."""
         features = self.backbone(images)
-        inlier = self.domain(features).squeeze(-1).float().sigmoid()
+        inlier = self.domain(features).squeeze(-1).float()
         return Outputs(features, self.classifier(features), inlier)

@@ -4,7 +4,7 @@ A softmax head classifies; a one-vs-all head asks of every class "is it this one
 learns from labels (the true class and the hardest wrong one), from the pool by entropy minimisation
 (OEM) and by soft consistency between two views (SOCR). After pre-training, the pool images that the
 averaged model takes for inliers, that is whose predicted class is more likely right than not, join
-FixMatch. The inlier score is o at the predicted class.
+FixMatch. The inlier score is the log-odds of o at the predicted class.
 
 Choices where the method is open: two labelled views are flip and weak, as in ANEDL; selected images
 pass the trunk apart from the others, as in the code that ANEDL grew from; for sets that the authors
@@ -146,14 +146,15 @@ class OpenMatch(Method):
 
     def select(self, outputs: Outputs) -> Selection:
         """The pool images that the averaged model takes for inliers; at least the likeliest."""
-        inliers = (outputs.score > self.config.selection_threshold).nonzero().squeeze(-1)
+        believed = outputs.score.sigmoid() > self.config.selection_threshold
+        inliers = believed.nonzero().squeeze(-1)
         if not len(inliers):
             inliers = outputs.score.argmax().view(1)
         return Selection(inliers)
 
     def outputs(self, images: Tensor) -> Outputs:
-        """Features, logits and o at the predicted class."""
+        """Features, logits and the log-odds of o at the predicted class."""
         features = self.backbone(images)
         logits = self.classifier(features)
-        score = one_vs_all.inlier_probability(self.detector(features), logits.argmax(-1))
+        score = one_vs_all.inlier_log_odds(self.detector(features), logits.argmax(-1))
         return Outputs(features, logits, score)

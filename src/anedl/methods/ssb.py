@@ -207,10 +207,10 @@ class Ssb(Method):
         return self.config.fixmatch_weight * value, confident.mean()
 
     def outputs(self, images: Tensor) -> Outputs:
-        """Features, logits and o at the predicted class, the probability to belong to it."""
+        """Features, logits and the log-odds of o at the predicted class."""
         features = self.backbone(images)
         logits = self.classifier(features)
-        score = one_vs_all.inlier_probability(self.detector(features), logits.argmax(-1))
+        score = one_vs_all.inlier_log_odds(self.detector(features), logits.argmax(-1))
         return Outputs(features, logits, score)
 
 

@@ -5,7 +5,7 @@ included, and a cross-modal matching head: a logit of whether an image and a cla
 Matching learns from labelled images with their own class (belongs), the strongest wrong class and a
 random other one (do not). In self-training the matching head also becomes decided on pool images,
 by the entropy of its answers, and the pool images that match their predicted class, by Otsu's
-threshold, join UDA. The inlier score is the match of an image with its predicted class.
+threshold, join UDA. The inlier score is the matching logit of an image and its predicted class.
 
 Chosen where the specification leaves a choice, or where this engine differs: the pool is filtered
 anew each epoch (the original: every tenth of the second stage); all pairs of a step pass the
@@ -246,12 +246,13 @@ class T2t(Method):
 
     def select(self, outputs: Outputs) -> Selection:
         """The pool images that match their predicted class, above Otsu's cut; never none."""
-        kept = outputs.score >= otsu_threshold(outputs.score)
+        probability = outputs.score.sigmoid()
+        kept = probability >= otsu_threshold(probability)
         return Selection(kept.nonzero().squeeze(-1))
 
     def outputs(self, images: Tensor) -> Outputs:
-        """Features, logits and the probability that image and predicted class belong together."""
+        """Features, logits and the log-odds that image and predicted class belong together."""
         features = self.backbone(images)
         logits = self.classifier(features)
         match = self.match(features, logits.argmax(-1))
-        return Outputs(features, logits, match.float().sigmoid())
+        return Outputs(features, logits, match.float())
