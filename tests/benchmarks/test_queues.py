@@ -1,4 +1,4 @@
-"""The queues of trainings: each line is one that `anedl train` would begin, and no two are alike."""
+"""The queues of trainings: each line is one that `anedl train` takes, and no two are alike."""
 
 import argparse
 import json
@@ -59,5 +59,5 @@ def test_what_a_line_says_wins_over_what_holds_for_all(tmp_path, trials):
 def test_a_line_that_means_nothing_is_refused_with_its_number(line, tmp_path, trials):
     queue = tmp_path / "queue.txt"
     queue.write_text(line)
-    with pytest.raises(SystemExit, match="line [12]"):
+    with pytest.raises(SystemExit, match=r"line [12]"):
         trials.read_queue(queue)

@@ -36,8 +36,43 @@ def test_a_graph_and_a_card(run, tmp_path, capsys):
     expected = load(run, device="cpu", model="best").predict(frames)
     np.testing.assert_allclose(found, expected.probabilities, atol=2e-6)
     card = (run / "README.md").read_text()
-    error = results["last"]["test"]["error"]
+    assert "the best model" in card
+    error = results["best_val"]["test"]["error"]
     assert f"| test error, known classes | {100 * error:.2f} % |" in card
+
+
+def test_weights_alone_are_a_run(run, tmp_path, capsys):
+    folder = tmp_path / "published"
+    assert main(["export", str(run), "--weights", str(folder), "--model", "best"]) == 0
+    assert f"{folder}: the best model, with its card" in capsys.readouterr().out
+    names = sorted(path.name for path in folder.iterdir())
+    expected = ["README.md", "best.safetensors", "config.json", "results.json", "split.json"]
+    assert names == expected
+    assert main(["evaluate", str(folder), "--unseen", "none", "--json", "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    recorded = json.loads((folder / "results.json").read_text())["best_val"]["test"]
+    assert found["error"] == pytest.approx(recorded["error"])
+    frames = np.random.default_rng(1).integers(0, 256, (5, 8, 8, 1), dtype=np.uint8)
+    expected = load(run, device="cpu", model="best").predict(frames)
+    np.testing.assert_array_equal(
+        load(folder, device="cpu").predict(frames).probabilities, expected.probabilities
+    )
+
+
+def test_weights_go_into_a_new_folder_only(run, tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("mine")
+    assert main(["export", str(run), "--weights", str(tmp_path)]) == 1
+    assert "name a new folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_unfinished_run_has_no_weights_to_give(run, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    for name in ("config.json", "split.json"):
+        (tmp_path / "run" / name).write_bytes((run / name).read_bytes())
+    assert main(["export", str(tmp_path / "run"), "--weights", str(tmp_path / "new")]) == 1
+    assert "--resume" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_nothing_to_do_is_told(run, capsys):

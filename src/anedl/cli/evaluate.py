@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     parser.add_argument(
         "--model",
         choices=["last", "best"],
-        default="last",
-        help="the last epoch's model or the best by validation (default: last)",
+        help="the last epoch's model or the best by validation (default: the calibrated one, else "
+        "the last)",
     )
     parser.add_argument(
         "--unseen",
@@ -37,9 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the metrics; nothing in the run folder changes."""
     from anedl.engine.evaluate import Evaluation, evaluate_run
     from anedl.engine.judge import silent
+    from anedl.export.description import model_of
 
+    model = model_of(arguments.run, arguments.model)
     evaluation: Evaluation = evaluate_run(
-        arguments.run, arguments.model, arguments.device, arguments.data, arguments.unseen,
+        arguments.run, model, arguments.device, arguments.data, arguments.unseen,
         silent if arguments.quiet else say_aside,
     )  # fmt: skip
     if arguments.json:

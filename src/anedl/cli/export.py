@@ -1,8 +1,9 @@
-"""Take a trained run elsewhere: its model as one ONNX file, and a model card.
+"""Take a trained run elsewhere: its model as one ONNX file or as a folder, and a model card.
 
 The ONNX file holds normalisation, class names, threshold and, where the run is calibrated, the
-p-values; `docs/examples/onnx_inference.py` runs it without torch. The card is README.md in the run
-folder, with the metadata that model hubs read.
+p-values; `docs/examples/onnx_inference.py` runs it without torch. The folder holds the weights,
+settings, figures and card, without checkpoints and logs: `anedl evaluate`, `predict` and `export`
+take it as they take a run. The card is README.md, with the metadata that model hubs read.
 """
 
 import argparse
@@ -21,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         help="the last epoch's model or the best by validation (default: the calibrated one, else "
         "the last)",
     )
+    parser.add_argument(
+        "--weights", type=Path, metavar="FOLDER", help="write the model and its card into it"
+    )
     parser.add_argument("--card", action="store_true", help="write RUN/README.md")
     parser.add_argument(
         "--licence",
@@ -31,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what was asked for and say where it is."""
-    if arguments.onnx is None and not arguments.card:
-        raise ConfigError("nothing to do: give --onnx FILE, --card or both")
+    if arguments.onnx is None and arguments.weights is None and not arguments.card:
+        raise ConfigError("nothing to do: give --onnx FILE, --weights FOLDER or --card")
     if arguments.onnx is not None and arguments.onnx.is_dir():
         raise ConfigError(f"--onnx {arguments.onnx}: a folder; name a file")
     if arguments.onnx is not None:
@@ -53,5 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.card:
         from anedl.export.card import write_card
 
-        print(write_card(arguments.run, arguments.licence))
+        print(write_card(arguments.run, arguments.licence, arguments.model))
+    if arguments.weights is not None:
+        from anedl.export.weights import write_weights
+
+        model = write_weights(arguments.run, arguments.weights, arguments.model, arguments.licence)
+        print(f"{arguments.weights}: the {model} model, with its card")
     return 0

@@ -13,14 +13,13 @@ from anedl.data.settings import Setting
 from anedl.data.split_file import read_split
 from anedl.engine.checkpoint import load_module
 from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.run_files import MODEL_FILES
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.task import task_of
 from anedl.errors import ConfigError, DataError
 from anedl.methods.base import Method, Task
 from anedl.methods.catalogue import get_method
 from anedl.networks.encoder import ImageEncoder
-
-MODEL_FILES = {"last": "model.safetensors", "best": "best.safetensors"}
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,8 @@ def _how_to_use(facts: CardFacts) -> Iterator[str]:
     yield "```python"
     yield "import anedl"
     yield ""
-    yield 'predictions = anedl.load("RUN").predict(["photo.jpg"])'
+    which = "" if facts.model == "last" else f', model="{facts.model}"'
+    yield f'predictions = anedl.load("RUN"{which}).predict(["photo.jpg"])'
     yield "predictions.class_index, predictions.probability, predictions.unknown"
     yield "```"
     yield ""

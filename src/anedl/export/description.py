@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from anedl import __version__
 from anedl.conformal import Calibration, percent
+from anedl.engine.run_files import MODEL_FILES
 from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.export.framing import Framing
 
@@ -166,9 +167,14 @@ class Description:
 
 
 def model_of(folder: Path, model: str | None) -> str:
-    """Which model of a run to take: the one asked for, else the calibrated one, else the last."""
+    """Which model of a run to take: the one asked for, else the calibrated one, else the last.
+
+    A folder that holds the best one alone means that.
+    """
     if model is None:
-        return _calibrated_model(_calibration_record(folder)) or "last"
+        files = {name: folder / file for name, file in MODEL_FILES.items()}
+        alone = "best" if files["best"].exists() and not files["last"].exists() else "last"
+        return _calibrated_model(_calibration_record(folder)) or alone
     if model not in RESULT_KEYS:
         raise ConfigError(f"model {model!r}: a run has a `last` and a `best` one")
     return model

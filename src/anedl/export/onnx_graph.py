@@ -28,7 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from anedl.conformal import Calibration
-from anedl.engine.model import MODEL_FILES, TrainedModel, load_model
+from anedl.engine.model import TrainedModel, load_model
+from anedl.engine.run_files import MODEL_FILES
 from anedl.errors import ConfigError
 from anedl.export.description import (
     METADATA_KEY,

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from anedl.conformal import Calibration
 from anedl.data.dataset import IntArray, UInt8Array
+from anedl.engine.run_files import MODEL_FILES
 from anedl.errors import ConfigError, DataError, unknown_name
 from anedl.export.description import (
     METADATA_KEY,
@@ -284,8 +285,8 @@ def exported(
     Raises:
         DataError: the model is not there, or the run folder may not be written.
     """
-    names = {"last": "model", "best": "best"}
-    weights, path = (folder / f"{names[model]}.{end}" for end in ("safetensors", "onnx"))
+    weights = folder / MODEL_FILES[model]
+    path = weights.with_suffix(".onnx")
     if not weights.exists():
         raise DataError(f"{weights}: there is no such model; finish the run with `--resume`")
     if path.exists() and _source_of(path) == source_digest(weights, calibration, threshold):

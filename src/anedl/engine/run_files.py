@@ -1,0 +1,3 @@
+"""Names of the files of a run folder that other parts of the package look for; needs no torch."""
+
+MODEL_FILES = {"last": "model.safetensors", "best": "best.safetensors"}
