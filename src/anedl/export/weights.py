@@ -10,7 +10,7 @@ from anedl.export.description import CALIBRATION_FILE, model_of
 from anedl.files import write_text
 
 NEEDED = ("config.json", "split.json", "results.json")
-IF_THERE = (CALIBRATION_FILE, "fit.json")
+IF_THERE = (CALIBRATION_FILE,)  # not the summary of a fit: it names folders of the owner's
 
 
 def write_weights(
