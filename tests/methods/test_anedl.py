@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch.distributions import Dirichlet, kl_divergence
 
 from anedl import losses
+from anedl.contrast import contrast
 from anedl.errors import ConfigError
 from anedl.methods.anedl import RELEASED, Anedl, AnedlConfig, ScoreName
 from anedl.methods.base import (
@@ -497,6 +498,40 @@ def test_evidence_from_selected_images_under_their_pseudo_labels():
     assert norms["classifier"] == 0
 
 
+@pytest.mark.parametrize("of", ["pool", "selected"])
+def test_contrast_between_the_views_of_an_image(of):
+    method = make_method(
+        contrast_weight=0.5, contrast_of=of, contrast_temperature=0.3, contrast_width=5
+    )
+    batch = make_batch(Stage.SELF_TRAIN)
+    found = method.loss(batch, at(Stage.SELF_TRAIN)).terms
+    if of == "pool":
+        views = [*batch.labelled.views, *batch.unlabelled["pool"].views]
+        features = method.backbone(torch.cat(views))[2 * BATCH :]
+    else:
+        features = method.backbone(torch.cat(batch.unlabelled["selected"].views))
+    points = method.projection(features)
+    assert points.shape == (4 * BATCH, 5)
+    close(found["contrast"], 0.5 * contrast(*points.chunk(2), 0.3).mean())
+    # The rest of the loss is as without it; heads are built in the same order.
+    for name, value in terms_of().items():
+        close(found[name], value)
+    norms = gradient_norms(found["contrast"], method)
+    assert norms["backbone"] > 0
+    assert norms["classifier"] == norms["detector"] == 0
+
+
+def test_contrast_of_selected_images_begins_with_self_training():
+    options = {"contrast_weight": 0.5}
+    assert "contrast" in terms_of(Stage.PRETRAIN, **options)
+    assert "contrast" not in terms_of(Stage.PRETRAIN, contrast_of="selected", **options)
+
+
+def test_more_selected_than_pool_images():
+    wants = make_method(pool_ratio=1, selected_ratio=3).wants(Stage.SELF_TRAIN)
+    assert (wants["pool"].ratio, wants["selected"].ratio) == (1, 3)
+
+
 def test_negative_optimisation_of_the_rest_of_the_pool_alone():
     task = replace(TASK, pool_size=60)
     batch = make_batch(Stage.SELF_TRAIN)
@@ -756,6 +791,10 @@ def test_the_task_fills_in_what_was_left_open():
         {"top_m": 0},
         {"head_width": 0},
         {"selected_evidence": -1.0},
+        {"contrast_weight": -1.0},
+        {"contrast_temperature": 0.0},
+        {"contrast_width": 0},
+        {"selected_ratio": 0},
         {"selection_quota": 1.1},
     ],
     ids=str,
@@ -776,7 +815,8 @@ def test_every_option_is_tried_in_this_file():
     tried |= {
         "negative", "adaptive", "labelled_views", "pool_views", "pool_ratio", "selection_score",
         "selection_share", "selection_count", "selection_view", "score", "top_m",
-        "selected_evidence", "negative_pool", "selection_quota",
+        "selected_evidence", "negative_pool", "selection_quota", "selected_ratio",
+        "contrast_weight", "contrast_of", "contrast_temperature", "contrast_width",
     }  # fmt: skip
     assert {a_field.name for a_field in fields(AnedlConfig)} == tried
 

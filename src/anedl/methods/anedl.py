@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anedl import losses, scores
+from anedl.contrast import contrast
 from anedl.dirichlet import fisher_log_determinant
 from anedl.errors import ConfigError
 from anedl.methods.base import (
@@ -35,7 +36,7 @@ from anedl.methods.base import (
 )
 from anedl.methods.ranking import highest_of_each
 from anedl.networks.encoder import ImageEncoder
-from anedl.networks.heads import EvidentialHead, SoftmaxHead
+from anedl.networks.heads import EvidentialHead, ProjectionHead, SoftmaxHead
 from anedl.options import option
 from anedl.views import View, ViewName
 
@@ -105,6 +106,23 @@ class AnedlConfig(MethodConfig):
         ("weak", "strong"), "the two views of Eq. 6 (released: weak twice)"
     )
     pool_ratio: int = option(2, "pool images a labelled image, also for the selected")
+    selected_ratio: int | None = option(
+        None,
+        "selected images a labelled image, where not as many as of the pool (ours)",
+        later=True,
+    )
+    contrast_weight: float = option(
+        0.0,
+        "weight of a contrastive loss between the views of one image, through a projection (ours)",
+        later=True,
+    )
+    contrast_of: Literal["pool", "selected"] = option(
+        "pool",
+        "whose two views it compares: the pool's, or those of self-training (ours)",
+        later=True,
+    )
+    contrast_temperature: float = option(0.2, "its temperature (ours)", later=True)
+    contrast_width: int = option(64, "dimensions of its projection (ours)", later=True)
     selected_evidence: float = option(
         0.0,
         "weight of Eq. 3 and 5 on selected images with their pseudo-labels, beside the labelled "
@@ -151,15 +169,18 @@ class AnedlConfig(MethodConfig):
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
         for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
-                     "fixmatch_weight", "debias_tau", "selected_evidence"):  # fmt: skip
+                     "fixmatch_weight", "debias_tau", "selected_evidence",
+                     "contrast_weight"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
         for name in ("debias_momentum", "fixmatch_threshold", "selection_quota"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"option {name}: must lie in 0…1, got {getattr(self, name)}")
-        if self.target_evidence <= 0:
-            raise ConfigError(f"option target_evidence: must be > 0, got {self.target_evidence}")
-        for name in ("selection_count", "pool_ratio", "head_width", "top_m"):
+        for name in ("target_evidence", "contrast_temperature"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"option {name}: must be > 0, got {getattr(self, name)}")
+        for name in ("selection_count", "pool_ratio", "selected_ratio", "head_width", "top_m",
+                     "contrast_width"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {value}")
@@ -211,6 +232,8 @@ class Anedl(Method):
             activation=config.evidence,
             bn_momentum=backbone.bn_momentum if config.head_batchnorm else None,
         )
+        if config.contrast_weight:
+            self.projection = ProjectionHead(width, config.contrast_width)
         self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
         if config.negative_pool == "rest":
             # Steps since each pool image was last in the selected part of a batch.
@@ -225,7 +248,8 @@ class Anedl(Method):
         }
         if stage is Stage.SELF_TRAIN:
             views = (View.WEAK, View.STRONG)
-            wants["selected"] = Want(Source.SELECTED, views, config.pool_ratio)
+            ratio = config.selected_ratio or config.pool_ratio
+            wants["selected"] = Want(Source.SELECTED, views, ratio)
         return wants
 
     def loss(self, batch: Batch, progress: Progress) -> Losses:
@@ -266,6 +290,9 @@ class Anedl(Method):
             )
         if progress.stage is Stage.SELF_TRAIN or self.config.consistency_from == "start":
             terms["consistency"] = self._consistency(alpha_pool)
+        compared = pool if self.config.contrast_of == "pool" else chosen
+        if self.config.contrast_weight and compared:
+            terms["contrast"] = self._contrast(*compared)
         if chosen:
             if self.config.selected_evidence:
                 guessed = self._pseudo_labels(chosen[0]).repeat(2)
@@ -376,6 +403,12 @@ class Anedl(Method):
             second = second.detach()
         assert self.config.consistency_weight is not None
         return self.config.consistency_weight * losses.consistency(second, first).mean()
+
+    def _contrast(self, first: Tensor, second: Tensor) -> Tensor:
+        """The weighted contrastive loss of two views' features, (N, d) each."""
+        one, other = self.projection(torch.cat([first, second])).chunk(2)
+        value = contrast(one, other, self.config.contrast_temperature)
+        return self.config.contrast_weight * value.mean()
 
     @torch.no_grad()
     def _pseudo_labels(self, weak: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What turns features into class scores: a linear softmax head and an evidential head."""
+"""What turns features into class scores, evidence or points to compare: the heads."""
 
 import math
 from collections.abc import Callable
@@ -34,6 +34,17 @@ class SoftmaxHead(nn.Linear):
         super().__init__(feature_width, classes)
         nn.init.xavier_normal_(self.weight)
         nn.init.zeros_(self.bias)
+
+
+class ProjectionHead(nn.Sequential):
+    """Features (N, feature_width) to the space of a contrastive loss, (N, width): two layers."""
+
+    def __init__(self, feature_width: int, width: int) -> None:
+        super().__init__(
+            nn.Linear(feature_width, feature_width),
+            nn.ReLU(inplace=True),
+            nn.Linear(feature_width, width),
+        )
 
 
 class EvidentialHead(nn.Module):
