@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from anedl.data.settings import get_setting
 from anedl.engine.execution import Captured, Compiled, Eager, choose_execution
@@ -55,6 +56,20 @@ def test_supervised_compiled_agrees_with_eager():
 @pytest.mark.filterwarnings("ignore")
 def test_anedl_compiled_agrees_with_eager_in_the_second_stage():
     assert_agree("anedl", Stage.SELF_TRAIN)
+
+
+@needs_compiler
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_a_second_start_traces_no_gradient_again():
+    """All three parts of a step come from the cache, and are the same."""
+    first, _, _ = weights_after(Compiled(), "anedl", Stage.SELF_TRAIN)
+    torch._dynamo.reset()
+    counters.clear()
+    again, _, _ = weights_after(Compiled(), "anedl", Stage.SELF_TRAIN)
+    assert counters["aot_autograd"]["autograd_cache_bypass"] == 0
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 3
+    assert torch.equal(first, again)
 
 
 def test_auto_is_eager_on_a_cpu():

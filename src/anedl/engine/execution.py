@@ -64,6 +64,7 @@ class Compiled:
         """Compile lazily: the first step of a stage takes the time."""
         # The compiler's own place is a temporary folder, which a restart of the machine empties.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+        _let_losses_be_cached(stepper.precision.name)
         enable_kernels(stepper.method, stepper.precision.dtype, stepper.precision.device)
         if stepper.stream.capturable:
             stepper.draw_batch = _compile(stepper.draw_batch)
@@ -137,6 +138,22 @@ def choose_execution(
         say("images are streamed from disk: steps are compiled but not captured")
         return Compiled()
     return Captured()
+
+
+def _let_losses_be_cached(precision: str) -> None:
+    """Tell the compiler that a loss which switches autocast off may come from its cache.
+
+    It would trace the gradient anew at every start otherwise, which takes longer than all the rest
+    of a warm start. What is switched stands in the graph that the cache compares; the `precision`
+    around it is added here, because not every version of the compiler does so.
+    """
+    from torch._inductor import config
+
+    switches = ("_enter_autocast", "_exit_autocast")
+    config.unsafe_marked_cacheable_functions = {
+        **config.unsafe_marked_cacheable_functions,
+        **{f"torch.amp.autocast_mode.{name}": f"anedl {precision}" for name in switches},
+    }
 
 
 def _compile(function: Any) -> Any:
