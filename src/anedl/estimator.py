@@ -22,7 +22,7 @@ from anedl.data.settings import Setting
 from anedl.engine.config import TrainConfig
 from anedl.engine.held_model import HeldModel
 from anedl.engine.in_memory import NEVER, train_in_memory
-from anedl.engine.own import make_problem
+from anedl.engine.own import classes_to_sum, make_problem
 from anedl.engine.pool_share import FEWEST_VALIDATION, estimate_pool, share_to_select
 from anedl.engine.problem import Problem
 from anedl.engine.spec import make_spec
@@ -100,7 +100,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "anedl",
+        method: str = "anedl-plus",
         *,
         epochs: int = 12,
         epoch_steps: int = 50,
@@ -333,7 +333,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labelled_per_class=0,
             validation_per_class=0,
             test_cut_per_class=0,
-            top_m=max(1, count // 2),
+            top_m=classes_to_sum(count),
             oracle_share=0.0,  # chosen later, once the pool has been looked at
             image_size=images.shape[1],
             mean=tuple(levels.mean(0, dtype=np.float64).tolist()),

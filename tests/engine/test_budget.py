@@ -18,6 +18,7 @@ CIFAR, IMAGENET = "cifar100-55/50", "imagenet30-20/130"
 PRETRAINING = {
     "anedl": (10, 3, 10, 3, 3, 2),
     "anedl-released": (10, 3, 10, 3, 3, 2),
+    "anedl-plus": (10, 3, 10, 3, 3, 2),
     "openmatch": (10, 3, 10, 3, 3, 2),
     "edl": (10, 3, 10, 3, 3, 2),
     "iedl": (10, 3, 10, 3, 3, 2),

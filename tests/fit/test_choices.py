@@ -77,8 +77,8 @@ def test_batches_of_tiny_sets_are_small(labelled, expected):
     assert choose_batch_size(labelled).value == expected
 
 
-def test_m_is_half_of_the_classes():
-    assert [choose_top_m(k).value for k in (2, 3, 6, 55)] == [1, 2, 3, 28]
+def test_m_is_half_of_the_classes_and_at_most_three():
+    assert [choose_top_m(k).value for k in (1, 2, 3, 6, 7, 55)] == [1, 1, 2, 3, 3, 3]
     assert choose_top_m(6, 5).value == 5
     with pytest.raises(ConfigError, match="6 classes"):
         choose_top_m(6, 7)

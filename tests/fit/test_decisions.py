@@ -124,7 +124,7 @@ def test_the_run_stands_alone(second):
     assert [labels[name] for name in (*NEW_CLASS, *RENAMED)] == [3] * 7 + [1, 2]
     assert labels[UNKNOWN[0]] == labels[SKIPPED[0]] == 4
     assert evaluate_run(run, unseen=["none"]).test.error == pytest.approx(
-        second[0].summary["training"]["anedl"]["fresh_error"]
+        second[0].summary["training"]["anedl-plus"]["fresh_error"]
     )
     pixels = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 3), np.uint8)
     assert anedl.load(run).predict(pixels).probabilities.shape == (3, 4)

@@ -98,7 +98,9 @@ def test_the_summary_is_complete_and_what_was_said_agrees(finished):
         "image size", "augmentation", "backbone", "batch size", "M", "O", "folds",
     }  # fmt: skip
     assert sum(summary["triage"].values()) == 40
-    assert summary["training"]["anedl"]["steps"] == summary["training"]["supervised"]["steps"] == 12
+    assert {name: of["steps"] for name, of in summary["training"].items()} == {
+        "anedl-plus": 12, "supervised": 12,
+    }  # fmt: skip
     text = "\n".join(said)
     for sentence in (summary["helped"]["note"], summary["pollution"]["note"]):
         assert sentence in text
@@ -125,7 +127,7 @@ def test_the_page_shows_the_pile_without_pretending_to_know_it(finished):
 def test_a_run_of_ones_own_is_tested_again(finished):
     fitted, _ = finished
     test = evaluate_run(fitted.folder, unseen=["none"]).test
-    assert test.error == pytest.approx(fitted.summary["training"]["anedl"]["fresh_error"])
+    assert test.error == pytest.approx(fitted.summary["training"]["anedl-plus"]["fresh_error"])
 
 
 def test_a_looser_level_rejects(copied, folders, no_pages, short):
@@ -304,7 +306,7 @@ def test_a_cut_in_the_probe_leaves_the_folder_free(
 def test_minutes_become_steps(folders, tmp_path, no_pages):
     wishes = Wishes(minutes=0.01, batch_size=8, workers=0, quiet=True)
     fitted = fit(*folders, tmp_path / "run", wishes, silent)
-    assert fitted.summary["training"]["anedl"]["epochs"] >= 4
+    assert fitted.summary["training"]["anedl-plus"]["epochs"] >= 4
 
 
 def test_an_occupied_folder_is_refused(copied, folders, short):

@@ -104,7 +104,7 @@ def test_a_cut_between_folds_goes_on_to_the_same_table(
     (tmp_path / "run" / "fold-2" / "results.json").unlink()
     said = []
     fit(*folders, tmp_path / "run", Wishes(**short, resume=True), said.append)
-    assert sum(line.startswith("training anedl, fold 2 of 2") for line in said) == 1
+    assert sum(line.startswith("training anedl-plus, fold 2 of 2") for line in said) == 1
     assert (tmp_path / "run" / "triage.csv").read_bytes() == (
         fitted.folder / "triage.csv"
     ).read_bytes()

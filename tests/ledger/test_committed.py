@@ -16,6 +16,7 @@ README_NAMES = {
     "t2t": "T2T", "edl": "EDL", "iedl": "I-EDL", "iomatch": "IOMatch", "ssb": "SSB",
     "scomatch": "SCOMatch", "prosub": "ProSub", "anedl": "ANEDL, the paper's equations",
     "anedl-released": "ANEDL, as released",
+    "anedl-plus": "ANEDL, our recipe",
 }  # fmt: skip
 
 

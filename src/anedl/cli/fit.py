@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl.errors import ConfigError
+from anedl.fit.wishes import DEFAULT_METHOD
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
@@ -69,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "can be held out; 0: never",
     )  # fmt: skip
     chosen.add_argument(
-        "--method", default="anedl",
-        help="see `anedl methods`, or path/to/file.py:ClassName (default: anedl)",
+        "--method", default=DEFAULT_METHOD,
+        help=f"see `anedl methods`, or path/to/file.py:ClassName (default: {DEFAULT_METHOD})",
     )  # fmt: skip
     chosen.add_argument(
         "--option", dest="options", action="append", default=[], metavar="NAME=VALUE",

@@ -9,6 +9,7 @@ from math import ceil, log2
 import torch
 
 from anedl.conformal import percent
+from anedl.engine.own import classes_to_sum
 from anedl.engine.pool_share import SELECTED_OF_INLIERS, share_to_select
 from anedl.errors import ConfigError
 from anedl.intake.facts import ImageSizes
@@ -90,7 +91,10 @@ def choose_top_m(classes: int, wanted: int | None = None) -> Choice:
         if not 1 <= wanted <= classes:
             raise ConfigError(f"--top-m {wanted}: there are {classes} classes to sum over")
         return Choice("M", wanted, "as asked")
-    return Choice("M", max(1, ceil(classes / 2)), f"half of the {classes} classes, as in the paper")
+    top_m = classes_to_sum(classes)
+    if top_m < classes // 2:
+        return Choice("M", top_m, f"of {classes} classes few hold the evidence of an image")
+    return Choice("M", top_m, f"half of the {classes} classes, as in the paper")
 
 
 def choose_selection_share(outlier_share: float, wanted: float | None = None) -> Choice:

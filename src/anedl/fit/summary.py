@@ -80,7 +80,7 @@ def seldom_found(triage: Triage) -> list[str]:
 
 
 def summarise(
-    gathered: Gathered, taken: list[Choice], outcome: Outcome, run: Path, method: str = "anedl"
+    gathered: Gathered, taken: list[Choice], outcome: Outcome, run: Path, method: str
 ) -> dict[str, Any]:
     """Everything that was found, chosen and reached, as plain numbers and sentences."""
     calibration, confidence = outcome.calibration, outcome.confidence

@@ -9,6 +9,8 @@ from anedl.errors import ConfigError
 
 Say = Callable[[str], None]
 
+DEFAULT_METHOD = "anedl-plus"
+
 # Options of the engine that are a wish of their own here.
 OF_EVERY_TRAINING = ("epochs", "epoch_steps", "batch_size", "backbone")
 
@@ -26,7 +28,7 @@ class Wishes:
     seed: int = 0
     decisions: tuple[Path, ...] | Path | str = ()
     folds: int | None = None
-    method: str = "anedl"
+    method: str = DEFAULT_METHOD
     options: Mapping[str, Any] = field(default_factory=dict)
     image_size: int | None = None
     augmentation: str | None = None

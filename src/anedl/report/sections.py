@@ -9,6 +9,7 @@ from anedl.engine.config import TrainConfig
 from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.evaluation.unseen import UnseenMetrics
+from anedl.fit.wishes import DEFAULT_METHOD
 from anedl.methods.catalogue import METHODS
 from anedl.options import field_help
 from anedl.report import pictures, top
@@ -103,7 +104,7 @@ def command(run: Run) -> str:
     chosen = {
         "--out": "NEW_FOLDER",
         "--seed": run.config["seed"],
-        "--method": None if run.config["method"] == "anedl" else run.config["method"],
+        "--method": None if run.config["method"] == DEFAULT_METHOD else run.config["method"],
         "--target-inlier-loss": run.calibration.level if run.calibration else None,
         "--image-size": own["image_size"],
         "--augmentation": own["augmentation"],
