@@ -50,7 +50,7 @@ def study(folder, labelled, seed):
         "images": promised["images"],
         "known": int(known.sum()),
         "strangers": int((~known).sum()),
-        "validation_error": run.summary["training"]["anedl"]["validation_error"],
+        "validation_error": run.summary["training"][run.summary["method"]]["validation_error"],
         "known_lost": {str(level): int((p_value[known] <= level).sum()) for level in LEVELS},
         "strangers_found": {str(level): int((p_value[~known] <= level).sum()) for level in LEVELS},
     }

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "anedl"
 LAYERS = [
     ["errors", "views", "files", "options"],
     ["dirichlet"],
-    ["losses", "scores", "one_vs_all", "alignment", "mixmatch", "otsu"],
+    ["losses", "contrast", "scores", "one_vs_all", "alignment", "mixmatch", "otsu"],
     ["networks"],
     ["methods"],
     ["data"],

@@ -338,8 +338,10 @@ def test_a_run_folder_among_the_images_is_refused(folders, short):
 
 
 def test_going_on_with_other_choices_is_refused(copied, folders, short):
-    with pytest.raises(ConfigError, match="other choices"):
+    with pytest.raises(ConfigError, match=r"other choices \(epochs 3, now 5"):
         fit(*folders, copied, Wishes(**{**short, "epochs": 5}, resume=True), silent)
+    with pytest.raises(ConfigError, match="method anedl-plus, now openmatch"):
+        fit(*folders, copied, Wishes(**short, method="openmatch", resume=True), silent)
     with pytest.raises(ConfigError, match="another seed"):
         fit(*folders, copied, Wishes(**short, seed=1, resume=True), silent)
 

@@ -2,8 +2,9 @@
 
 The ONNX file holds normalisation, class names, threshold and, where the run is calibrated, the
 p-values; `docs/examples/onnx_inference.py` runs it without torch. The folder holds the weights,
-settings, figures and card, without checkpoints and logs: `anedl evaluate`, `predict` and `export`
-take it as they take a run. The card is README.md, with the metadata that model hubs read.
+settings, figures and card, without checkpoints and logs: `anedl predict` and `export` take it as
+they take a run, and of a benchmark `anedl evaluate`. The card is README.md, with the metadata that
+model hubs read.
 """
 
 import argparse
@@ -39,6 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("nothing to do: give --onnx FILE, --weights FOLDER or --card")
     if arguments.onnx is not None and arguments.onnx.is_dir():
         raise ConfigError(f"--onnx {arguments.onnx}: a folder; name a file")
+    if arguments.weights is not None:
+        from anedl.export.weights import check_vacant
+
+        check_vacant(arguments.weights)  # before anything else is written
     if arguments.onnx is not None:
         from anedl.export.description import model_of
         from anedl.export.onnx_graph import export_run

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl.errors import ConfigError
-from anedl.fit.wishes import DEFAULT_METHOD
+from anedl.methods.own_images import OWN_METHOD
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
@@ -70,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "can be held out; 0: never",
     )  # fmt: skip
     chosen.add_argument(
-        "--method", default=DEFAULT_METHOD,
-        help=f"see `anedl methods`, or path/to/file.py:ClassName (default: {DEFAULT_METHOD})",
+        "--method", default=OWN_METHOD,
+        help=f"see `anedl methods`, or path/to/file.py:ClassName (default: {OWN_METHOD})",
     )  # fmt: skip
     chosen.add_argument(
         "--option", dest="options", action="append", default=[], metavar="NAME=VALUE",

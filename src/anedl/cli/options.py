@@ -1,6 +1,7 @@
 """Command-line flags made from dataclasses of options: one flag a field, its help beside it."""
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -10,16 +11,23 @@ from anedl.options import field_default, field_help, option_types
 NONE_WORDS = ("none", "auto")
 
 
-def add_options(parser: argparse.ArgumentParser, cls: type, title: str, prefix: str) -> None:
+def add_options(
+    parser: argparse.ArgumentParser,
+    cls: type,
+    title: str,
+    prefix: str,
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
     """Add a flag for every field of `cls`; what is not given stays out of the namespace.
 
-    Flags fill namespace entries called `prefix.field`, which `given_options` collects again.
+    Flags fill namespace entries called `prefix.field`, which `given_options` collects again. Their
+    help states the default of `cls`, or the one in `defaults`.
     """
     group = parser.add_argument_group(title)
     types = option_types(cls)
     for a_field in fields(cls):
         flag = "--" + a_field.name.replace("_", "-")
-        shown = _shown(field_default(a_field))
+        shown = _shown((defaults or {}).get(a_field.name, field_default(a_field)))
         common: dict[str, Any] = {
             "dest": f"{prefix}.{a_field.name}",
             "default": argparse.SUPPRESS,

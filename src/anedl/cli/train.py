@@ -64,9 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     from anedl.methods.catalogue import get_method
 
     named, _ = _only_method().parse_known_args(words)
-    add_options(parser, TrainConfig, "options of the engine", "train")
     method = named.method or DEFAULT_METHOD
-    add_options(parser, get_method(method).method.config_type, f"options of {method}", "options")
+    entry = get_method(method)
+    add_options(parser, TrainConfig, "options of the engine", "train", entry.engine)
+    add_options(parser, entry.method.config_type, f"options of {method}", "options", entry.options)
 
 
 def add_surroundings(parser: argparse.ArgumentParser) -> None:

@@ -103,7 +103,8 @@ def read_facts(folder: Path, model: str | None = None) -> CardFacts:
         results=_document(folder / "results.json"),
         calibration=calibration,
         rejection=rejection,
-        fit=_document(folder / "fit.json"),
+        # What a fit says is about the model that it calibrated.
+        fit=_document(folder / "fit.json") if chosen == model_of(folder, None) else {},
     )
 
 
@@ -303,7 +304,7 @@ def _limits(facts: CardFacts) -> Iterator[str]:
             "be calibrated again."
         )
     else:
-        yield "- The threshold is no promise: no images were held out to calibrate it."
+        yield "- The threshold is no promise: no images were held out to calibrate this model."
     yield "- Probabilities are those of the network; check them before you rely on their size."
     if not facts.is_own:
         yield "- It was trained for a benchmark, to compare methods, and not for use."

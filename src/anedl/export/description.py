@@ -20,7 +20,7 @@ from anedl.export.framing import Framing
 if TYPE_CHECKING:
     from anedl.engine.model import TrainedModel
 
-FORMAT = 1
+FORMAT = 2  # since scores that were probabilities became log-odds
 METADATA_KEY = "anedl"
 LICENCE = (
     "Made with anedl, whose code is licensed under Apache-2.0; the terms of these weights are for "
@@ -169,11 +169,14 @@ class Description:
 def model_of(folder: Path, model: str | None) -> str:
     """Which model of a run to take: the one asked for, else the calibrated one, else the last.
 
-    A folder that holds the best one alone means that.
+    A finished run that holds the best one alone means that; an unfinished one has no last yet.
     """
     if model is None:
-        files = {name: folder / file for name, file in MODEL_FILES.items()}
-        alone = "best" if files["best"].exists() and not files["last"].exists() else "last"
+        last, best, results = (
+            (folder / name).exists()
+            for name in (MODEL_FILES["last"], MODEL_FILES["best"], "results.json")
+        )
+        alone = "best" if best and results and not last else "last"
         return _calibrated_model(_calibration_record(folder)) or alone
     if model not in RESULT_KEYS:
         raise ConfigError(f"model {model!r}: a run has a `last` and a `best` one")

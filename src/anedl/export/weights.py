@@ -1,16 +1,26 @@
 """A run without its history: one model and what it takes to test it and to judge images by it."""
 
+import json
 import shutil
 from pathlib import Path
 
 from anedl.engine.run_files import MODEL_FILES
 from anedl.errors import ConfigError, DataError
 from anedl.export.card import card_text, read_facts
-from anedl.export.description import CALIBRATION_FILE, model_of
-from anedl.files import write_text
+from anedl.export.description import CALIBRATION_FILE, model_of, read_calibration
+from anedl.files import write_json, write_text
 
 NEEDED = ("config.json", "split.json", "results.json")
-IF_THERE = (CALIBRATION_FILE,)  # not the summary of a fit: it names folders of the owner's
+
+
+def check_vacant(folder: Path) -> None:
+    """Refuse a folder for weights that holds something already.
+
+    Raises:
+        ConfigError: it does, or is a file.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{folder}: holds something already; name a new folder")
 
 
 def write_weights(
@@ -18,8 +28,9 @@ def write_weights(
 ) -> str:
     """Copy a model of `run` with its settings, split, figures and card; returns which model.
 
-    Checkpoints, logs, outputs and the report stay behind. `folder` can then be given wherever a run
-    is wanted; it may exist, but must be empty.
+    Checkpoints, logs, outputs and the report stay behind, and so do the names of the folders that a
+    fit was made from. `folder` can then be given wherever a model is wanted; it may exist, but must
+    be empty.
 
     Raises:
         ConfigError: the folder holds something already.
@@ -30,11 +41,15 @@ def write_weights(
     for name in files:
         if not (run / name).is_file():
             raise DataError(f"{run / name}: there is no such file; finish the run with `--resume`")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"{folder}: holds something already; name a new folder")
-    card = card_text(read_facts(run, chosen), licence)
+    check_vacant(folder)
+    facts = read_facts(run, chosen)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in [*files, *(name for name in IF_THERE if (run / name).is_file())]:
+    for name in files:
         shutil.copyfile(run / name, folder / name)
-    write_text(folder / "README.md", card)
+    if read_calibration(run, chosen) is not None:
+        shutil.copyfile(run / CALIBRATION_FILE, folder / CALIBRATION_FILE)
+    if facts.fit:
+        told = json.loads((run / "fit.json").read_text(encoding="utf-8"))
+        write_json(folder / "fit.json", {k: v for k, v in told.items() if k != "sources"})
+    write_text(folder / "README.md", card_text(facts, licence))
     return chosen

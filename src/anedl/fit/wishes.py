@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from anedl.errors import ConfigError
+from anedl.methods.own_images import OWN_METHOD
 
 Say = Callable[[str], None]
-
-DEFAULT_METHOD = "anedl-plus"
 
 # Options of the engine that are a wish of their own here.
 OF_EVERY_TRAINING = ("epochs", "epoch_steps", "batch_size", "backbone")
@@ -28,7 +27,7 @@ class Wishes:
     seed: int = 0
     decisions: tuple[Path, ...] | Path | str = ()
     folds: int | None = None
-    method: str = DEFAULT_METHOD
+    method: str = OWN_METHOD
     options: Mapping[str, Any] = field(default_factory=dict)
     image_size: int | None = None
     augmentation: str | None = None

@@ -108,12 +108,14 @@ class AnedlConfig(MethodConfig):
     pool_ratio: int = option(2, "pool images a labelled image, also for the selected")
     selected_ratio: int | None = option(
         None,
-        "selected images a labelled image, where not as many as of the pool (ours)",
+        "selected images a labelled image (ours); default: as many as of the pool",
         later=True,
     )
     contrast_weight: float = option(
         0.0,
-        "weight of a contrastive loss between the views of one image, through a projection (ours)",
+        "weight of a contrastive loss between the views of one image, through a projection; the "
+        "other images of a batch, or of the part of it that --accumulate makes, are what it is "
+        "told from (ours)",
         later=True,
     )
     contrast_of: Literal["pool", "selected"] = option(
