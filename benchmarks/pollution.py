@@ -2,9 +2,10 @@
 
     python benchmarks/pollution.py --out results/studies/pollution.json
 
-ANEDL trains on piles of 500 images with 0, 10, 30, 50 and 80 % outliers, together with 60 decoys.
-Training treats every inlier of the pile alike, so which of them play the decoys can be drawn again
-and again afterwards, and so can the 60 calibration images among the 360 test inliers, which no
+The method of `anedl fit` trains on piles of 500 images with 0, 10, 30, 50 and 80 % outliers,
+together with 60 decoys. Training treats every inlier of the pile alike, so which of them play the
+decoys can be drawn again and again afterwards, and so can the 60 calibration images among the 360
+test inliers, which no
 training has seen. Over these draws the study counts how often the interval of the outlier share
 holds the truth, and how many inliers are rejected: fresh ones and those of the pile.
 
@@ -27,6 +28,7 @@ from anedl.engine.problem import load_problem
 from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, train
 from anedl.files import write_json
+from anedl.methods.own_images import OWN_METHOD
 from anedl.pollution import estimate_outlier_share
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.8)
@@ -51,7 +53,8 @@ def polluted_problem(seed, share):
 def train_on(seed, share, epochs, folder):
     if not (folder / "results.json").exists():
         lengths = {} if epochs is None else {"epochs": epochs}
-        spec = make_spec("digits", seed=seed, train={"test_while_training": False, **lengths})
+        settings = {"test_while_training": False, **lengths}
+        spec = make_spec("digits", OWN_METHOD, seed, train=settings)
         surroundings = Surroundings(device="cpu", quiet=True, resume=True)
         train(spec, folder, surroundings, polluted_problem(seed, share))
 
@@ -178,9 +181,9 @@ def main():
     print_table(summary)
     if arguments.out:
         document = {
-            "pile": PILE, "decoys": DECOYS, "fresh": FRESH, "level": LEVEL, "draws": DRAWS,
-            "false_flags_level": FALSE_FLAGS, "seeds": arguments.seeds, "epochs": arguments.epochs,
-            "summary": summary, "runs": rows,
+            "method": OWN_METHOD, "pile": PILE, "decoys": DECOYS, "fresh": FRESH, "level": LEVEL,
+            "draws": DRAWS, "false_flags_level": FALSE_FLAGS, "seeds": arguments.seeds,
+            "epochs": arguments.epochs, "summary": summary, "runs": rows,
         }  # fmt: skip
         write_json(arguments.out, document)
 
