@@ -5,9 +5,9 @@
 The method of `anedl fit` trains on piles of 500 images with 0, 10, 30, 50 and 80 % outliers,
 together with 60 decoys. Training treats every inlier of the pile alike, so which of them play the
 decoys can be drawn again and again afterwards, and so can the 60 calibration images among the 360
-test inliers, which no
-training has seen. Over these draws the study counts how often the interval of the outlier share
-holds the truth, and how many inliers are rejected: fresh ones and those of the pile.
+test inliers, which no training has seen. Over these draws the study counts how often the interval
+of the outlier share holds the truth, and how many inliers are rejected: fresh ones and those of the
+pile.
 
 The number of images that join self-training is not told the share: it stays at the 41 % of the pile
 that the digits setting has. Runs that are finished in `--runs` are kept; one takes a minute.
