@@ -382,7 +382,8 @@ function showProgress() {
   const [done, total] = [effect.done[review], effect.total[review]];
   at("progress").max = total || 1;
   at("progress").value = done;
-  at("progress-text").textContent = `${count(done)} of ${count(total)} doubtful images done`;
+  at("progress-text").textContent =
+    total ? `${count(done)} of ${count(total)} doubtful images done` : "no doubtful images";
   for (const box of filters.elements.state) {
     const i = states.indexOf(box.value);
     box.parentElement.querySelector("output").textContent = count(effect.total[i] - effect.done[i]);
