@@ -43,3 +43,11 @@ def test_the_intervals_that_miss_are_those_named():
     }
     assert not missed
     assert "holds the truth in 20 of 20" in PAGE
+
+
+def test_the_readme_says_the_same():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    for name, words in (("recall", "finds {} % of the strangers"),
+                        ("inlier_loss", "loses {} % of the known images")):  # fmt: skip
+        shares = np.array([100 * run["verdicts"][name]["share"] for run in SEEDS.values()])
+        assert words.format(f"{shares.mean():.1f} ± {shares.std(ddof=1):.1f}") in readme
