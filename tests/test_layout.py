@@ -14,7 +14,16 @@ PACKAGE = Path(__file__).parents[1] / "src" / "anedl"
 LAYERS = [
     ["errors", "views", "files", "options"],
     ["dirichlet"],
-    ["losses", "contrast", "scores", "one_vs_all", "alignment", "mixmatch", "otsu"],
+    [
+        "losses",
+        "contrast",
+        "scores",
+        "one_vs_all",
+        "alignment",
+        "mixmatch",
+        "otsu",
+        "outlier_class",
+    ],
     ["networks"],
     ["methods"],
     ["data"],

@@ -7,7 +7,8 @@ from typing import Any
 
 from anedl.data.settings import Setting
 from anedl.engine.config import BUDGETS, CUSTOM, TrainConfig
-from anedl.engine.spec import make_spec
+from anedl.engine.spec import RunSpec, make_spec
+from anedl.intake.findings import first_few
 from anedl.methods.catalogue import get_method
 from anedl.options import from_json, later_defaults
 
@@ -41,6 +42,25 @@ def differing_options(config: dict[str, Any]) -> dict[str, Any]:
         for name, value in stated.items()
         if name not in by_default or by_default[name] != value
     }
+
+
+def describe_differences(before: RunSpec, now: RunSpec) -> str:
+    """What two specs differ in, by name, with both values; the first few of them."""
+    was, wanted = _flat(before), _flat(now)
+    different = [
+        f"{name} {was.get(name)}, now {wanted.get(name)}"
+        for name in {**was, **wanted}
+        if was.get(name) != wanted.get(name)
+    ]
+    return first_few(different)
+
+
+def _flat(spec: RunSpec) -> dict[str, Any]:
+    """All that determines a run, in one layer."""
+    layers = ("train", "options", "own")
+    record = spec.to_json()
+    flat = {name: value for name, value in record.items() if name not in layers}
+    return flat | {name: value for key in layers for name, value in record.get(key, {}).items()}
 
 
 def _as_written(options: dict[str, Any]) -> dict[str, Any]:

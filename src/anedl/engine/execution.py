@@ -143,9 +143,9 @@ def choose_execution(
 def _let_losses_be_cached(precision: str) -> None:
     """Tell the compiler that a loss which switches autocast off may come from its cache.
 
-    It would trace the gradient anew at every start otherwise, which takes longer than all the rest
-    of a warm start. What is switched stands in the graph that the cache compares; the `precision`
-    around it is added here, because not every version of the compiler does so.
+    It would trace the gradient anew at every start otherwise, which takes seconds. What is switched
+    stands in the graph that the cache compares; the `precision` around it is added here, because
+    not every version of the compiler does so.
     """
     from torch._inductor import config
 

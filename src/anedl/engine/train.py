@@ -20,7 +20,7 @@ from anedl.engine.checkpoint import (
     save_model,
     saved_epoch,
 )
-from anedl.engine.differences import differing_options
+from anedl.engine.differences import describe_differences, differing_options
 from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
 from anedl.engine.inference import outputs_of
@@ -218,10 +218,11 @@ def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
             f"{folder} already holds a run: continue it with --resume or choose another folder"
         )
     # Before anything is written: the folder's own config.json is what could continue it.
-    if written.exists() and read_spec(written).digest != spec.digest:
+    if written.exists() and (before := read_spec(written)).digest != spec.digest:
         raise ConfigError(
-            f"{written}: the run in this folder has another configuration; "
-            f"continue it with --config {written}, or choose another folder"
+            f"{written}: the run in this folder has another configuration "
+            f"({describe_differences(before, spec)}); continue it with --config {written}, or "
+            f"choose another folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
 

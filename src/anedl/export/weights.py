@@ -1,6 +1,5 @@
 """A run without its history: one model and what it takes to test it and to judge images by it."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -49,7 +48,6 @@ def write_weights(
     if read_calibration(run, chosen) is not None:
         shutil.copyfile(run / CALIBRATION_FILE, folder / CALIBRATION_FILE)
     if facts.fit:
-        told = json.loads((run / "fit.json").read_text(encoding="utf-8"))
-        write_json(folder / "fit.json", {k: v for k, v in told.items() if k != "sources"})
+        write_json(folder / "fit.json", {k: v for k, v in facts.fit.items() if k != "sources"})
     write_text(folder / "README.md", card_text(facts, licence))
     return chosen

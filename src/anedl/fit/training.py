@@ -9,6 +9,7 @@ import numpy as np
 
 from anedl.data.settings import Setting
 from anedl.engine.config import TrainConfig
+from anedl.engine.differences import describe_differences
 from anedl.engine.model import choose_device
 from anedl.engine.own import OWN
 from anedl.engine.precision import Precision, choose_precision
@@ -20,7 +21,6 @@ from anedl.fit.choices import FOLDS_TIME, Choice, choose_length, execution_for
 from anedl.fit.gather import Gathered, fold_split, require_same_roles
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
-from anedl.intake.findings import first_few
 from anedl.methods.catalogue import full_name, get_method
 from anedl.networks import build_backbone
 from anedl.options import option_types
@@ -212,25 +212,7 @@ def _check_same(folder: Path, spec: RunSpec, problem: Problem) -> None:
     before = read_spec(written)
     if before.digest != spec.digest:
         raise ConfigError(
-            f"{folder}: this run was begun with other choices ({_differing(before, spec)}); give "
-            f"the same ones again, or choose another folder"
+            f"{folder}: this run was begun with other choices "
+            f"({describe_differences(before, spec)}); give the same ones again, or choose another "
+            f"folder"
         )
-
-
-def _differing(before: RunSpec, now: RunSpec) -> str:
-    """What two specs differ in, by name, with both values."""
-    was, wanted = _flat(before), _flat(now)
-    different = [
-        f"{name} {was.get(name)}, now {wanted.get(name)}"
-        for name in {**was, **wanted}
-        if was.get(name) != wanted.get(name)
-    ]
-    return first_few(different)
-
-
-def _flat(spec: RunSpec) -> dict[str, Any]:
-    """All that determines a run, in one layer."""
-    layers = ("train", "options", "own")
-    record = spec.to_json()
-    flat = {name: value for name, value in record.items() if name not in layers}
-    return flat | {name: value for key in layers for name, value in record.get(key, {}).items()}

@@ -62,6 +62,11 @@ DIGITS: Mapping[str, Any] = MappingProxyType(
 # The same for a user's own images; the ramp is of 30 epochs.
 OWN: Mapping[str, Any] = MappingProxyType({**DIGITS, "kl_ramp_epochs": 8})
 
+# No warm-up, and a cosine meant for 2^19 steps that is cut at 204,800.
+RELEASED_ENGINE: Mapping[str, Any] = MappingProxyType(
+    {"weight_decay": 5e-4, "schedule": "cosine-7/16", "horizon": 2**19}
+)
+
 # Our own recipe, from trials on development splits (docs/reproduction.md): a strong labelled view
 # for the classifier alone, an even share of every predicted class in self-training, and one pass.
 PLUS: Mapping[str, Any] = MappingProxyType(
@@ -119,8 +124,7 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
             Anedl,
             "the same as the authors' released code does it",
             options=RELEASED,
-            # No warm-up, and a cosine meant for 2^19 steps that is cut at 204,800.
-            engine={"weight_decay": 5e-4, "schedule": "cosine-7/16", "horizon": 2**19},
+            engine=RELEASED_ENGINE,
             in_epochs={"kl_ramp_epochs": 1},
             note=NOT_AS_RELEASED,
         ),
@@ -128,7 +132,7 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
             Anedl,
             "ANEDL as we would train it: the released reading with our own additions",
             options=PLUS,
-            engine={"weight_decay": 5e-4, "schedule": "cosine-7/16", "horizon": 2**19},
+            engine=RELEASED_ENGINE,
             by_dataset={
                 "cifar100": FEW_SUMMED,
                 "imagenet30": FEW_SUMMED,

@@ -40,6 +40,7 @@ from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.networks.one_vs_all_head import OneVsAllHead
 from anedl.options import option
+from anedl.outlier_class import known_log_odds
 from anedl.views import View
 
 
@@ -119,12 +120,6 @@ def closed_mask(probability: Tensor, target: Tensor, confidence: float, outlier:
 def open_mask(target: Tensor, confidence: float) -> Tensor:
     """1.0 where the largest entry of the open target (N, K+1) reaches `confidence`, (N,)."""
     return (target.amax(-1) >= confidence).to(target.dtype)
-
-
-@in_full_precision
-def open_inlier_score(open_logits: Tensor) -> Tensor:
-    """Log-odds of the known classes together under the open head (N, K+1), (N,)."""
-    return open_logits[:, :-1].logsumexp(-1) - open_logits[:, -1]
 
 
 @in_full_precision
@@ -216,7 +211,7 @@ class IoMatch(Method):
         logits = self.classifier(features)
         projected = self.projection(features)
         if self.config.score == "open":
-            score = open_inlier_score(self.open(projected))
+            score = known_log_odds(self.open(projected))
         else:
             score = combined_inlier_score(logits, self.one_vs_all(projected))
         return Outputs(features, logits, score)

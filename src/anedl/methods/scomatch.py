@@ -41,6 +41,7 @@ from anedl.methods.base import (
 )
 from anedl.networks.encoder import ImageEncoder
 from anedl.options import option
+from anedl.outlier_class import known_log_odds
 from anedl.views import View, ViewName
 
 WITH_HEAD_BIAS = ("imagenet30", "miniimagenet")  # those with a ResNet-18
@@ -233,19 +234,13 @@ class Scomatch(Method):
         """Features, the K known logits and the log-odds against the outlier class."""
         features = self.backbone(images)
         logits = self.classifier(features)
-        return Outputs(features, logits[:, :-1], inlier_log_odds(logits))
+        return Outputs(features, logits[:, :-1], known_log_odds(logits))
 
 
 @in_full_precision
 def known_probability(logits: Tensor) -> Tensor:
     """The largest probability of a known class, (N,), by a softmax over all (N, K + 1) logits."""
     return logits.detach().softmax(-1)[:, :-1].amax(-1)
-
-
-@in_full_precision
-def inlier_log_odds(logits: Tensor) -> Tensor:
-    """log (1 − P) − log P of the outlier class's probability P, (N,), from (N, K + 1) logits."""
-    return logits[:, :-1].logsumexp(-1) - logits[:, -1]
 
 
 @in_full_precision
