@@ -97,8 +97,11 @@ def fixed_batch(stepper, stage, selected):
     stepper.draw_batch = lambda row, step: batch
 
 
-def measure(stepper, stage, steps, selected):
-    """Median over five stretches of `steps` steps, after warm-up; peak memory of all of it."""
+def measure(stepper, stage, steps, selected, before=0):
+    """Median over five stretches of `steps` steps, after warm-up; peak memory of all of it.
+
+    `before` is the memory (bytes) that was taken when nothing of the row had been built.
+    """
     device = stepper.gradient.device
     stepper.begin_epoch(stage, 10, 0, selected)
     if device.type == "cuda":
@@ -111,7 +114,7 @@ def measure(stepper, stage, steps, selected):
         began = time.perf_counter()
         stepper.take_many(steps)
         stretches.append((time.perf_counter() - began) / steps)
-    peak = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else 0.0
+    peak = (torch.cuda.max_memory_allocated() - before) / 2**20 if device.type == "cuda" else 0.0
     return 1e3 * float(np.median(stretches)), peak, first
 
 
@@ -150,9 +153,11 @@ def measure_row(
 ):  # fmt: skip
     """One row of the file."""
     torch._dynamo.reset()
-    gc.collect()  # the row before this one, whose memory would count here
+    gc.collect()  # the row before this one
+    before = 0
     if device.type == "cuda":
         torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()  # captured graphs of earlier rows keep theirs
     stepper = stepper_for(
         classes, mode, Precision(precision, device), options or {}, "anedl", stream, folder
     )
@@ -162,7 +167,7 @@ def measure_row(
     elif not augmentation:
         plain_views(stepper)
     steps = min(steps or default_steps, default_steps)
-    ms, peak, first = measure(stepper, Stage(stage), steps, selected)
+    ms, peak, first = measure(stepper, Stage(stage), steps, selected, before)
     floor = floor_ms(stepper, get_setting(SETTINGS[classes]).image_size)
     stepper.stream.close()
     return {

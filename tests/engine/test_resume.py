@@ -92,7 +92,9 @@ def test_what_is_compared_is_worth_comparing(whole):
 
 
 @pytest.mark.parametrize(
-    "case", [{}, {"method": "supervised", "optimiser": "adam"}], ids=["anedl", "supervised-adam"]
+    "case",
+    [{}, {"method": "supervised", "optimiser": "adam"}, {"fresh_statistics": 2}],
+    ids=["anedl", "supervised-adam", "fresh-statistics"],
 )
 def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, case):
     """Six cuts in one run: each sitting continues what the one before it left."""

@@ -98,3 +98,14 @@ def test_it_stays_on_the_device_as_one_number():
     rate = learning_rate(config(), torch.tensor(3))
     assert rate.shape == ()
     assert rate.dtype == torch.float32
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine-7/16"])
+def test_a_cooldown_falls_in_a_line_at_the_end(schedule):
+    """A quarter of 1,024 steps; before it the schedule is left alone."""
+    plain, cooled = config(schedule=schedule), config(schedule=schedule, cooldown_share=0.25)
+    before = [0, 100, 767, 768]
+    np.testing.assert_array_equal(rates(cooled, before), rates(plain, before))
+    at = np.array([832, 896, 1023, 1024])
+    expected = rates(plain, at) * (1024 - at) / 256
+    np.testing.assert_allclose(rates(cooled, at), expected, rtol=1e-5, atol=1e-9)

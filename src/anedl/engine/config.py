@@ -65,11 +65,23 @@ class TrainConfig:
     )
     horizon: int = option(0, "steps T over which the schedule falls; 0: the length of the run")
     warmup_steps: int = option(0, "steps of linear rise before the schedule")
+    cooldown_share: float = option(
+        0.0,
+        "share of the run, at its end, over which the rate falls linearly to zero, whatever the "
+        "schedule says",
+        later=True,
+    )
     ema_decay: float | None = option(
         None, "decay of the averaged weights; default: a memory of 1000 steps, at most run/20"
     )
     bn_momentum: float | None = option(
         None, "weight of a new batch in BatchNorm's running statistics; default: as the EMA"
+    )
+    fresh_statistics: int = option(
+        0,
+        "batches of plain images over which, after each epoch, BatchNorm's statistics are "
+        "measured anew for the averaged weights; 0: those of training, as released",
+        later=True,
     )
     backbone: str | None = option(None, "network trunk; default: the setting's")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = option(
@@ -100,15 +112,14 @@ class TrainConfig:
                      "log_every"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {getattr(self, name)}")
-        for name in ("horizon", "warmup_steps"):
+        for name in ("horizon", "warmup_steps", "fresh_statistics"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must be 0 or more, got {getattr(self, name)}")
-        if self.pretrain_share is not None:
-            if not 0 <= self.pretrain_share <= 1:
-                raise ConfigError(
-                    f"option pretrain_share: must lie in 0…1, got {self.pretrain_share}"
-                )
-        elif not 0 <= self.pretrain_epochs <= self.epochs:
+        for name in ("pretrain_share", "cooldown_share"):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise ConfigError(f"option {name}: must lie in 0…1, got {share}")
+        if self.pretrain_share is None and not 0 <= self.pretrain_epochs <= self.epochs:
             raise ConfigError(
                 f"option pretrain_epochs: must lie in 0…epochs ({self.epochs}), "
                 f"got {self.pretrain_epochs}"

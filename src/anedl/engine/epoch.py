@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from anedl.engine.statistics import measure_statistics
 from anedl.engine.step import Interval, Stepper
 from anedl.errors import AnedlError
 
@@ -14,6 +15,8 @@ class NotFiniteError(AnedlError):
 
 def take_epoch(stepper: Stepper, seed: int, epoch: int, row: int = 0) -> Iterator[Interval]:
     """Take the steps of `epoch` from its step `row` on; yield what each log interval did.
+
+    At its end the average is ready to be looked at.
 
     Raises:
         NotFiniteError: names the terms and the step before which it happened.
@@ -29,6 +32,8 @@ def take_epoch(stepper: Stepper, seed: int, epoch: int, row: int = 0) -> Iterato
             step = epoch * config.epoch_steps + row
             raise NotFiniteError(f"not finite before step {step}: {', '.join(interval.not_finite)}")
         yield interval
+    if config.fresh_statistics:
+        measure_statistics(stepper, epoch, config.fresh_statistics)
 
 
 def images_a_step(stepper: Stepper) -> int:
