@@ -1,6 +1,7 @@
 """Whole runs: what must not matter does not, what goes wrong is told."""
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from safetensors.torch import load_file
 
 from anedl.data.settings import get_setting
 from anedl.engine.epoch import NotFiniteError
-from anedl.engine.model import choose_device
+from anedl.engine.model import choose_device, wake
 from anedl.engine.problem import Problem, load_problem
 from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, select, train
@@ -290,6 +291,21 @@ def test_devices():
         assert choose_device("auto") == torch.device("cpu")
         with pytest.raises(ConfigError, match="no GPU"):
             choose_device("cuda")
+
+
+def test_only_a_gpu_is_woken_and_its_failure_is_left_to_the_caller(monkeypatch):
+    """Without a GPU the thread finds none, and must not say so into the caller's output."""
+    started, failed = [], []
+    begin = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda t: (started.append(t), begin(t)))
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    wake(torch.device("cpu"))
+    assert not started
+    wake(torch.device("cuda"))
+    for thread in started:
+        thread.join()
+    assert len(started) == 1
+    assert not failed
 
 
 def test_fp16_is_refused_on_a_cpu_and_the_folder_stays_free(tiny_spec, tiny_run, tmp_path):

@@ -6,6 +6,7 @@ augmentation, the losses and the update; capture removes the launch of every ker
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -60,10 +61,14 @@ class Compiled:
 
     name = "compiled"
 
-    def prepare(self, stepper: "Stepper") -> None:
-        """Compile lazily: the first step of a stage takes the time."""
+    def __init__(self) -> None:
         # The compiler's own place is a temporary folder, which a restart of the machine empties.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+        # Seconds of Python, in which a GPU can come up; at the first use it would have to wait.
+        import_module("torch._inductor.compile_fx")
+
+    def prepare(self, stepper: "Stepper") -> None:
+        """Compile lazily: the first step of a stage takes the time."""
         _let_losses_be_cached(stepper.precision.name)
         enable_kernels(stepper.method, stepper.precision.dtype, stepper.precision.device)
         if stepper.stream.capturable:
@@ -85,6 +90,7 @@ class Captured(Compiled):
     name = "captured"
 
     def __init__(self) -> None:
+        super().__init__()
         self._graph: torch.cuda.CUDAGraph | None = None
         self._taken = 0
 

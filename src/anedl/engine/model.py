@@ -1,5 +1,7 @@
 """A run's method: built afresh from its spec, or with the weights that it was trained to."""
 
+import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,3 +107,20 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("device cuda was asked for, but torch finds no GPU: take --device cpu")
     return device
+
+
+def wake(device: torch.device) -> None:
+    """Let a GPU's context and libraries come up beside what the caller does next.
+
+    They take seconds to load, most of it outside Python. Whoever uses the device first waits for
+    what is left of it.
+    """
+    if device.type == "cuda":
+        threading.Thread(target=_touch, args=(device,)).start()
+
+
+def _touch(device: torch.device) -> None:
+    with suppress(Exception):  # the caller meets the same error, where it can be told
+        image = torch.zeros(1, 8, 8, 8, device=device)
+        torch.nn.functional.conv2d(image, image)
+        torch.mm(image[0, 0], image[0, 0])

@@ -62,6 +62,9 @@ class Stepper:
         self.row = torch.zeros((), dtype=torch.int64, device=device)
         self.rate = torch.zeros((), device=device)
         self.stage = Stage.PRETRAIN
+        self._copied: list[
+            tuple[list[Tensor], list[Tensor]]
+        ] = []  # into the average, from training
         self._names: list[str] = []  # of the sums: the terms, the gradient, then the monitors
         self._sums = torch.zeros(0, device=device)
         self._bad = torch.zeros(0, dtype=torch.bool, device=device)
@@ -78,6 +81,13 @@ class Stepper:
             self._names = []
             self.execution.forget()
         self.stage = stage
+        # Listed here and not in the step: the compiler would walk through both modules at every
+        # start. By kind, so that each list is copied in one go.
+        self._copied = [
+            (into, _not_averaged(self.method, floating))
+            for floating in (True, False)
+            if (into := _not_averaged(self.average, floating))
+        ]
         steps = self.config.epoch_steps
         self.stream.begin_epoch(self.method.wants(stage), epoch, steps, selected, row)
         self.row.fill_(row)
@@ -98,6 +108,7 @@ class Stepper:
         terms = torch.stack([value.detach().float() for value in losses.terms.values()])
         monitors = [value.detach().float() for value in losses.monitors.values()]
         self.apply_update(terms, torch.stack(monitors) if monitors else terms[:0])
+        self._copy_into_average()
 
     def _backward(self, batch: Batch, progress: Progress) -> Losses:
         """Fill `gradient` with the gradient of the summed terms; returns the terms' values."""
@@ -159,7 +170,10 @@ class Stepper:
         self.optimiser.update(self.gradient, self.rate, allowed, self.trained)
         if config.multiplicative_decay and self.stage is Stage.SELF_TRAIN:
             self.optimiser.shrink(self.rate, allowed)
-        self._average(allowed)
+        decay = config.ema_decay
+        assert decay is not None, "a resolved configuration has a decay"
+        weight = torch.where(allowed, 1 - decay, 0.0)
+        self.flat_average.values.lerp_(self.flat.values, weight)
         self.step.add_(1)
         self.row.add_(1)
 
@@ -174,19 +188,11 @@ class Stepper:
         self._bad.logical_or_(torch.cat([~finite, gradient_bad.view(1)]))
         return finite.all() & finite_gradient
 
-    def _average(self, allowed: Tensor) -> None:
-        """Move the averaged weights towards the current ones; all else is copied.
-
-        That is running statistics, whatever a method remembers in buffers, and frozen parameters.
-        """
-        decay = self.config.ema_decay
-        assert decay is not None, "a resolved configuration has a decay"
-        weight = torch.where(allowed, 1 - decay, 0.0)
-        self.flat_average.values.lerp_(self.flat.values, weight)
-        for floating in (True, False):
-            # By kind, so that each list is copied in one go.
-            if into := _not_averaged(self.average, floating):
-                torch._foreach_copy_(into, _not_averaged(self.method, floating))
+    @torch.no_grad()
+    def _copy_into_average(self) -> None:
+        """What is not averaged: running statistics, a method's memory, frozen parameters."""
+        for into, source in self._copied:
+            torch._foreach_copy_(into, source)
 
     def take_many(self, count: int) -> Interval:
         """Take `count` steps, then wait for the device and read what they summed up."""

@@ -27,7 +27,7 @@ from anedl.engine.inference import outputs_of
 from anedl.engine.judge import judge
 from anedl.engine.load import problem_of
 from anedl.engine.log import Display, open_sinks
-from anedl.engine.model import build_method, choose_device
+from anedl.engine.model import build_method, choose_device, wake
 from anedl.engine.placement import build_stream, is_resident, placed
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
@@ -69,6 +69,7 @@ def train(
     device = choose_device(surroundings.device)
     if problem is None:
         problem = problem_of(spec, folder, surroundings.data_root)
+    wake(device)
     problem = replace(problem, workers=worker_count(surroundings.workers))
     _check_split(folder / "split.json", problem)
     resident = is_resident(spec.train.stream, problem)
