@@ -10,7 +10,7 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -231,7 +231,7 @@ def test_colour_images_that_are_not_square(small):
         classifier.predict(X.transpose(0, 2, 1, 3))
 
 
-@pytest.mark.parametrize("marker", ["", None])
+@pytest.mark.parametrize("marker", ["", None, "-1", -1])
 def test_text_labels_and_the_word_for_unknown(small, marker):
     X, y = small
     names = np.array([*"abcdef", marker], object)[y]
@@ -245,6 +245,49 @@ def test_text_labels_and_the_word_for_unknown(small, marker):
     assert ((other.predict(X) == "?") == (classifier.predict(X) == "unknown")).all()
     with pytest.raises(ValueError, match="also a class"):
         quick(unknown_label="a").fit(X, names)
+
+
+def test_what_numpy_makes_of_minus_one_between_texts_is_no_class(small):
+    X, y = small
+    names = np.array(["abcdef"[label] if label >= 0 else -1 for label in y])
+    assert names.dtype.kind == "U"
+    assert "-1" in names
+    classifier = quick().fit(X, names)
+    assert classifier.classes_.tolist() == list("abcdef")
+    as_numbers = quick().fit(X, y)
+    assert (classifier.decision_function(X) == as_numbers.decision_function(X)).all()
+    assert classifier.score(X, names) == as_numbers.score(X, y)
+    assert labelled_accuracy(classifier, X, names) == as_numbers.score(X, y)
+
+
+def labelled_first(small):
+    """Labelled images class by class, then the others: folds that are not stratified miss some."""
+    X, y = small
+    order = np.lexsort((y, y == -1))
+    return X[order], y[order]
+
+
+@pytest.mark.parametrize("kind", [str, object])
+@pytest.mark.parametrize("marker", ["", "-1"])
+def test_text_is_cross_validated_as_numbers_are(small, marker, kind):
+    X, y = labelled_first(small)
+    names = np.array([*"abcdef", marker], kind)[y]
+    by_text = cross_val_score(quick(), X, names, cv=2, error_score="raise")
+    assert (by_text == cross_val_score(quick(), X, y, cv=2, error_score="raise")).all()
+
+
+@pytest.mark.parametrize("marker", [None, -1])
+def test_objects_of_several_kinds_are_cross_validated_shuffled(small, marker):
+    X, y = labelled_first(small)
+    names = np.array([*"abcdef", marker], object)[y]
+    shuffled = KFold(2, shuffle=True, random_state=0)
+    scores = cross_val_score(quick(), X, names, cv=shuffled, error_score="raise")
+    assert (scores == cross_val_score(quick(), X, y, cv=shuffled)).all()
+    # With the unlabelled first, scikit-learn makes folds in their order and says nothing.
+    with pytest.raises(ValueError, match=r"KFold\(shuffle=True\)"):
+        cross_val_score(quick(), X[::-1], names[::-1], cv=3, error_score="raise")
+    with pytest.raises(ValueError, match=r'got 1 class.*mark images without a label by ""'):
+        quick().fit(X, np.where(names == "a", names, marker))
 
 
 def test_numbers_as_classes_and_a_word_for_unknown(small):

@@ -12,7 +12,7 @@ Nothing is promised about outliers: how many of them are caught is the model's m
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -139,6 +139,16 @@ def finest_level(images: int) -> float:
     return 1.0 / (_count(images) + 1.0)
 
 
+def shortfall(images: int, level: float) -> str:
+    """Why so many held-out inliers cannot certify a level; empty where they can."""
+    if _rank(_count(images), level):
+        return ""
+    return (
+        f"{images} held-out images cannot certify {percent(level)}: "
+        f"the finest is {percent(finest_level(images))}"
+    )
+
+
 def threshold(calibration: Array, level: float) -> Threshold:
     """The threshold below which at most `level` of the true inliers are rejected.
 
@@ -147,13 +157,9 @@ def threshold(calibration: Array, level: float) -> Threshold:
     """
     ordered = np.sort(_scores(calibration, "calibration"))
     images = len(ordered)
-    rank = _rank(images, level)
-    if rank == 0:
-        note = (
-            f"{images} held-out images cannot certify {percent(level)}: "
-            f"the finest is {percent(finest_level(images))}"
-        )
+    if note := shortfall(images, level):
         return Threshold(-inf, level, 0.0, images, note)
+    rank = _rank(images, level)
     return Threshold(float(ordered[rank - 1]), level, rank / (images + 1), images)
 
 
@@ -187,6 +193,16 @@ def benjamini_hochberg(p: Array, level: float) -> BoolArray:
     ordered = np.sort(values)
     passing = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / len(ordered))
     return values <= (ordered[passing[-1]] if len(passing) else -1.0)
+
+
+def false_alarms_promise(level: float, inliers: int, judged: int) -> str:
+    """What calling images unknown by Benjamini–Hochberg promises, and what it takes to call any."""
+    fewest = ceil(judged / (level * (inliers + 1)) - 1e-9)
+    return (
+        f"Benjamini–Hochberg at {percent(level)}: of those called unknown at most {percent(level)} "
+        f"are expected to be of a known class; with {inliers} held-out inliers none is called so "
+        f"unless {fewest:,} or more of the {judged:,} images are"
+    )
 
 
 def cross_p_values(calibration: Sequence[Array], scores: Sequence[Array]) -> CrossPValues:

@@ -47,8 +47,9 @@ class InputError(AnedlError, ValueError):
 class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Open-set semi-supervised image classifier.
 
-    `fit` takes labelled and unlabelled images together. Unlabelled ones bear the label −1, or ""
-    or None where labels are text; some of them may be of no known class. `predict` answers
+    `fit` takes labelled and unlabelled images together. Unlabelled ones bear the label −1, or "",
+    "-1" or None where labels are text (of these scikit-learn cannot stratify None, nor a −1 that is
+    no text); some of them may be of no known class. `predict` answers
     `unknown_label` where an image does not look like one of the known classes: it rejects at most
     `level` of the true inliers, by split-conformal p-values from labelled images that training has
     not seen.
@@ -211,9 +212,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         An image of a known class that is rejected counts as an error.
         """
         y = np.asarray(y)
-        known = ~is_unlabelled(y)
-        if not known.any():
-            raise InputError("there is no labelled image to score: y has unlabelled ones alone")
+        known = _labelled(y)
         right = self.predict(X)[known] == y[known]
         return float(np.average(right, weights=_picked(sample_weight, known)))
 
@@ -244,7 +243,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             raise InputError(
                 f"a classifier needs labelled images of two classes or more; got "
-                f"{len(self.classes_) or 'none of any'} class"
+                f"{len(self.classes_) or 'none of any'} class{_if_a_fold(y)}"
             )
         unknown = self.unknown_label
         if unknown is None:
@@ -394,13 +393,33 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def labelled_accuracy(estimator: Any, X: Any, y: Any) -> float:  # noqa: N803
     """A scorer for `GridSearchCV(scoring=…)` around any classifier: unlabelled images are left out.
 
-    Meant for pipelines and for comparing with classifiers whose own `score` would count them.
+    Meant for comparing with classifiers whose own `score` would count them, and in place of
+    scikit-learn's scorers by name ("accuracy", "f1_macro" …), which all do.
     """
     y = np.asarray(y)
-    known = np.flatnonzero(~is_unlabelled(y))
-    if len(known) == 0:
-        raise InputError("there is no labelled image to score: y has unlabelled ones alone")
+    known = _labelled(y)
     return float((estimator.predict(X)[known] == y[known]).mean())
+
+
+def _labelled(y: Array) -> npt.NDArray[np.bool_]:
+    """(N,) which images can be scored: those with a label."""
+    known = ~is_unlabelled(y)
+    if not known.any():
+        raise InputError(
+            "there is no labelled image to score: y has unlabelled ones alone" + _if_a_fold(y)
+        )
+    return known
+
+
+def _if_a_fold(y: Array) -> str:
+    """The remedy where `y` may be a fold that scikit-learn could not stratify."""
+    if y.dtype.kind != "O" or all(isinstance(label, str) for label in y):
+        return ""
+    return (
+        ". If this is a fold of a cross-validation: scikit-learn stratifies text or numbers, but "
+        'not objects of both kinds or None; mark images without a label by "" among text and by '
+        "−1 among numbers, or take cv=KFold(shuffle=True)"
+    )
 
 
 def _probabilities(logits: FloatArray) -> FloatArray:

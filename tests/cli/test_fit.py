@@ -1,5 +1,6 @@
 """`anedl fit` and `anedl triage` on a pile that nobody would wish for; `anedl.fit` in Python."""
 
+import argparse
 import csv
 import json
 from collections import Counter
@@ -10,7 +11,11 @@ from PIL import Image
 
 import anedl
 from anedl.cli import main
+from anedl.cli.fit import add_arguments
+from anedl.cli.review import given_to_fit
 from anedl.errors import ConfigError
+from anedl.fit.python import keywords
+from anedl.fit.wishes import Wishes
 from anedl.review.decisions import DecisionLog
 from anedl.triage.layouts import MARKER
 from anedl.triage.table import unshielded
@@ -115,6 +120,28 @@ def test_a_dry_run_says_what_is_there_and_stops(labelled, tmp_path, capsys):
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+def test_what_counts_as_a_copy_can_be_asked_for(labelled, tmp_path, capsys):
+    pile = tmp_path / "pile"
+    pile.mkdir()
+    Image.new("RGB", (12, 12), "red").save(pile / "a.png")
+    words = ["fit", str(labelled), str(pile), "-o", str(tmp_path / "run"), "--dry-run", "--quiet"]
+    assert main([*words, "--near-distance", "0"]) == 0
+    assert "near distance  0" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "intake.json").read_text())["near_distance"] == 0
+    assert main([*words, "--near-distance", "64"]) == 1
+    assert "--near-distance 64" in capsys.readouterr().err
+
+
+def test_the_next_round_is_told_with_what_counts_as_a_copy(tmp_path):
+    said = {"sources": {"labelled": "my labelled", "pile": "pile"}}
+    for distance, words in ((None, ""), (4, ""), (0, " --near-distance 0")):
+        kept = said if distance is None else said | {"near_distance": distance}
+        (tmp_path / "fit.json").write_text(json.dumps(kept))
+        assert given_to_fit(tmp_path) == f"'my labelled' pile{words}"
+    (tmp_path / "fit.json").unlink()
+    assert given_to_fit(tmp_path) == "LABELLED PILE"
+
+
 def test_decisions_are_read_wherever_they_stand(labelled, tmp_path, capsys):
     pile = tmp_path / "pile"
     pile.mkdir()
@@ -147,13 +174,37 @@ def test_python_does_the_same_and_loads_the_model(labelled, tmp_path, capsys):
     # The package of the same name has been imported by now, and hides nothing.
     again = anedl.fit(str(labelled), str(pile), tmp_path / "again", **wishes)
     assert again.summary["triage"] == fitted.summary["triage"]
-    predicted = anedl.load(fitted.folder).predict(pixels)
+    with pytest.warns(UserWarning, match="cannot certify 5 %"):
+        predicted = anedl.load(fitted.folder).predict(pixels)
     scores = dict(zip(fitted.triage.evidence.names, fitted.triage.evidence.score, strict=True))
     np.testing.assert_allclose(
         predicted.inlier_score, [scores[f"{number}.png"] for number in range(9)], rtol=1e-4
     )
 
 
-def test_a_misspelt_wish_is_refused_with_the_nearest(labelled, tmp_path):
-    with pytest.raises(ConfigError, match="minutes"):
-        anedl.fit(labelled, tmp_path, tmp_path / "run", minuts=3)
+def test_options_of_the_command_are_the_keywords_of_python(labelled, tmp_path, monkeypatch):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, [])
+    of_command = {action.dest for action in parser._actions}
+    of_command -= {"help", "labelled", "pile", "out", "dry_run"}
+    assert set(keywords()) == of_command
+    taken = []
+    monkeypatch.setattr("anedl.fit.python.run_fit", lambda *given: taken.append(given[3]))
+    anedl.fit(labelled, tmp_path, tmp_path / "run", target_inlier_loss=0.1, false_alarms=True)
+    assert taken == [Wishes(level=0.1, benjamini_hochberg=True, quiet=True)]
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"minuts": 3}, "did you mean minutes"),
+        ({"level": 0.1}, "target_inlier_loss"),
+        ({"benjamini_hochberg": True}, "false_alarms"),
+        ({"dry_run": True}, "--dry-run"),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused_with_the_one_there_is(
+    labelled, tmp_path, wish, said
+):
+    with pytest.raises(ConfigError, match=said):
+        anedl.fit(labelled, tmp_path, tmp_path / "run", **wish)

@@ -1,9 +1,12 @@
 """`anedl predict` on a tiny run of the digits."""
 
 import csv
+import gc
 import io
 import json
 import os
+import pty
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +18,7 @@ from anedl.cli import main
 from anedl.cli.predict import ImagesProgress
 from anedl.export.images import classify
 from anedl.export.predictor import load
+from anedl.export.tables import ParquetWriter
 
 parquet = pytest.importorskip("pyarrow.parquet")
 COLUMNS = [
@@ -138,6 +142,33 @@ def test_a_level_of_ones_own(run, pile, capsys):
             assert (row["unknown"] == "true") == (float(row["p_value"]) <= float(level))
 
 
+SAID_OF_19 = (
+    "anedl: nothing is rejected, for 19 held-out images cannot certify {asked}: the finest is 5 %; "
+    "take a level of 0.05 or more, or fit with more labelled images\n"
+)
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnx"])
+def test_that_a_level_is_too_fine_is_told(run, pile, runtime, capsys):
+    if runtime == "onnx":
+        pytest.importorskip("onnxscript")
+    words = ["--runtime", runtime, "--quiet", "--level"]
+    told = predict(capsys, run, pile, *words, "0.049")
+    assert told.err == SAID_OF_19.format(asked="4.9 %")
+    assert {row["unknown"] for row in read_csv(told.out)[1]} == {"false"}
+    assert predict(capsys, run, pile, *words, "0.05").err == ""
+
+
+def test_that_the_level_of_the_run_is_too_fine_is_told(run, pile, tmp_path, capsys):
+    folder = shutil.copytree(run, tmp_path / "run")
+    record = json.loads((folder / "calibration.json").read_text())
+    (folder / "calibration.json").write_text(json.dumps({**record, "level": 0.01}))
+    told = predict(capsys, folder, pile, "--quiet")
+    assert told.err == SAID_OF_19.format(asked="1 %")
+    assert {row["unknown"] for row in read_csv(told.out)[1]} == {"false"}
+    assert predict(capsys, folder, pile, "--quiet", "--level", "0.06").err == ""
+
+
 def test_csv_cells_are_no_formulas(run, pile, capsys, monkeypatch):
     monkeypatch.chdir(pile)
     _, rows = read_csv(predict(capsys, run, "=sum.png").out)
@@ -165,7 +196,6 @@ def test_a_device_is_written_to_and_not_replaced(run, pile, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--format", "parquet"], "--out FILE"),
         (["--level", "2"], "between 0 and 1"),
         (["--model", "best", "--level", "0.1"], "not calibrated"),
         (["--workers", "-2"], "--workers -2"),
@@ -207,6 +237,67 @@ def test_paths_from_standard_input_between_others(exported, pile):
     assert files == [
         f"{pile}/=sum.png", rf"{pile}/line\x0abreak.png", f"{pile}/a.png", f"{pile}/more/d.webp",
     ]  # fmt: skip
+
+
+def run_into(words, output):
+    """Exit status and what was said, of a command whose output goes to this descriptor."""
+    result = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, text=True)
+    return result.returncode, result.stderr
+
+
+def test_parquet_goes_through_a_pipe(exported, pile, tmp_path):
+    """To `cat`, which gives back what it read."""
+    expected = tmp_path / "rows.parquet"
+    quiet = ["--quiet", "--workers", "0", "--format", "parquet"]
+    assert run_into(command(exported, pile, *quiet, "--out", expected), None) == (0, "")
+    for words in (quiet, [*quiet, "--out", "/dev/stdout"]):
+        with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
+            assert run_into(command(exported, pile, *words), cat.stdin) == (0, "")
+            cat.stdin.close()
+            table = parquet.read_table(io.BytesIO(cat.stdout.read()))
+        assert table.equals(parquet.read_table(expected))
+        assert table.num_rows == 5
+
+
+def test_text_goes_through_a_pipe_with_a_name(exported, pile):
+    for named in ("/dev/stdout", "/dev/fd/1"):
+        words = command(exported, pile, "--quiet", "--workers", "0", "--out", named)
+        result = subprocess.run(words, capture_output=True, text=True)
+        assert (result.returncode, result.stderr) == (0, "")
+        fields, rows = read_csv(result.stdout)
+        assert (fields, len(rows)) == (COLUMNS, 5)
+
+
+def test_parquet_is_kept_from_a_terminal(exported, pile):
+    screen, terminal = pty.openpty()
+    try:
+        status, said = run_into(command(exported, pile, "--quiet", "--format", "parquet"), terminal)
+    finally:
+        os.close(terminal)
+        os.close(screen)
+    assert status == 1
+    assert "not for a screen" in said
+    assert "--out FILE" in said
+
+
+def test_half_a_parquet_table_is_not_taken_for_the_whole(run, pile, capfdbinary, monkeypatch):
+    """After a failure there is no index, and without one nothing can be read."""
+    monkeypatch.setattr("anedl.export.tables.ROW_GROUP", 2)
+    write = ParquetWriter.write
+
+    def write_and_fail(self, rows):
+        write(self, rows)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(ParquetWriter, "write", write_and_fail)
+    words = ["--format", "parquet", "--workers", "0", "--device", "cpu", "--quiet"]
+    assert main(["predict", str(run), str(pile), *words]) == 1
+    gc.collect()
+    written = capfdbinary.readouterr().out
+    assert written.startswith(b"PAR1")
+    assert len(written) > 500  # the first rows are there
+    with pytest.raises(Exception, match="magic bytes"):
+        parquet.read_table(io.BytesIO(written))
 
 
 def test_answers_come_while_the_list_is_still_open(exported, pile):

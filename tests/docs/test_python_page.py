@@ -36,4 +36,5 @@ def test_the_classifier_of_the_page_tells_digits_apart(names):
 def test_the_rest_of_the_page_does_what_it_says(names):
     fresh = names["fresh"]
     assert (names["again"].predict(fresh) == names["classifier"].predict(fresh)).all()
+    assert ((names["aurocs"] >= 0) & (names["aurocs"] <= 1)).all()  # nan is neither
     assert names["search"].best_params_["opensetclassifier__selection_share"] in (0.3, 0.6)

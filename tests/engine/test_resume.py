@@ -37,10 +37,10 @@ def whole(tiny_spec, tiny_run, tmp_path_factory):
     """A spec's uninterrupted run, made once."""
     runs = {}
 
-    def get(method="anedl", **engine):
-        key = (method, *sorted(engine.items()))
+    def get(method="anedl", options=(), **engine):
+        key = (method, options, *sorted(engine.items()))
         if key not in runs:
-            spec = tiny_spec(method, **engine)
+            spec = tiny_spec(method, options=dict(options), **engine)
             folder = tmp_path_factory.mktemp("whole")
             saves = []
             results = tiny_run(spec, folder, after_save=saves.append)
@@ -93,8 +93,13 @@ def test_what_is_compared_is_worth_comparing(whole):
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"method": "supervised", "optimiser": "adam"}, {"fresh_statistics": 2}],
-    ids=["anedl", "supervised-adam", "fresh-statistics"],
+    [
+        {},
+        {"method": "supervised", "optimiser": "adam"},
+        {"fresh_statistics": 2},
+        {"options": (("pseudo_labels", "average"),)},
+    ],
+    ids=["anedl", "supervised-adam", "fresh-statistics", "average-names"],
 )
 def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, case):
     """Six cuts in one run: each sitting continues what the one before it left."""

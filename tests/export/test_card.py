@@ -2,14 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from anedl.conformal import Calibration
+from anedl.data.split_file import read_split, write_split
 from anedl.errors import ConfigError, DataError
 from anedl.export.card import write_card
 from anedl.export.markup import code, markdown, yaml, yaml_scalar
+from anedl.intake.names import shown
 
 HOSTILE = 'a"b\\c\n---\nlicense: mit <script>|`*_[x](http://evil.example)'
 
@@ -80,6 +83,22 @@ def test_odd_class_names_stay_text(make_run):
     assert "3. naïve ☃" in body
     assert "calls nothing unknown" in body
     assert "own images" in body
+
+
+def test_names_that_are_escaped_already_stay_as_they_are(make_run):
+    """As the intake writes a folder named "new", a line break, "line", and its look-alike."""
+    folder = make_run(own=True, method="supervised")
+    names = [shown("new\nline"), shown(r"new\x0aline"), "cat", "dog"]
+    assert names[:2] == [r"new\x0aline", r"new\x5cx0aline"]
+    path = folder / "split.json"
+    write_split(replace(read_split(path), known_names=tuple(names)), path)
+    (folder / "fit.json").write_text(json.dumps({"summary": [f"{names[0]} is small"]}))
+    body = write_card(folder).read_text(encoding="utf-8")
+    # Markdown shows an escaped backslash as one.
+    assert "\n0. new\\\\x0aline\n1. new\\\\x5cx0aline\n" in body
+    assert "- new\\\\x0aline is small\n" in body
+    assert code(names[0]) == f"`{names[0]}`"
+    assert json.loads(yaml_scalar(names[0])) == names[0]
 
 
 def test_markdown_is_harmless():

@@ -1,6 +1,7 @@
 """One interface for two runtimes, and images in every form."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from PIL import Image
 from anedl import dirichlet
 from anedl.engine.model import load_model
 from anedl.errors import ConfigError, DataError
+from anedl.export.description import Rejection
 from anedl.export.framing import Framing, luminance
 from anedl.export.images import classify
 from anedl.export.predictor import OnnxPredictor, Predictor, load, uncertainties
@@ -80,6 +82,27 @@ def test_another_level(digits_run, frames, runtime):
     found = load(digits_run, runtime, "cpu", level=0.5).predict(frames)
     np.testing.assert_array_equal(found.unknown, found.p_value <= 0.5)
     assert 0 < found.unknown.mean() < 1
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnx"])
+def test_a_level_too_fine_for_the_images_held_out_warns(digits_run, frames, runtime):
+    """39 of them certify 1/40 at the finest."""
+    with pytest.warns(
+        UserWarning, match=r"39 held-out images cannot certify 2 %.*0\.025 or"
+    ) as told:
+        found = load(digits_run, runtime, "cpu", level=0.02).predict(frames)
+    assert [warning.filename for warning in told] == [__file__]
+    assert not found.unknown.any()
+    assert load(digits_run, runtime, "cpu", level=0.025).shortfall == ""
+
+
+def test_the_level_that_is_advised_suffices():
+    for images in range(1, 3000):
+        rejection = Rejection(float("-inf"), "", 1e-9, images)
+        advised = float(re.search(r"a level of ([0-9.]+) or", rejection.shortfall())[1])
+        assert 1 / (images + 1) <= advised <= 1.011 / (images + 1)
+        assert rejection.shortfall(advised) == ""
+    assert Rejection.of_validation(3.0).shortfall() == ""
 
 
 def test_a_level_needs_a_calibration(own_run):

@@ -23,6 +23,8 @@ from anedl.fit.summary import cautions
 from anedl.fit.training import colours, recorded_share
 from anedl.intake.cache import open_cache
 from anedl.pollution import estimate_outlier_share
+from anedl.report.run_folder import read_run
+from anedl.report.sections import command
 from anedl.triage.verdict import STATES
 
 CLASSES = {"bars", "rows", "spots"}
@@ -92,7 +94,7 @@ def test_the_summary_is_complete_and_what_was_said_agrees(finished):
     summary = json.loads((fitted.folder / "fit.json").read_text())
     assert summary == json.loads(json.dumps(fitted.summary))
     assert summary["images"] == {
-        "labelled": 15, "validation": 6, "fresh": 8, "decoys": 7, "pile": 40, "skipped": 0,
+        "labelled": 21, "validation": 6, "fresh": 5, "decoys": 4, "pile": 40, "skipped": 0,
     }  # fmt: skip
     assert set(summary["choices"]) == {
         "image size", "augmentation", "backbone", "batch size", "M", "O", "folds",
@@ -104,8 +106,9 @@ def test_the_summary_is_complete_and_what_was_said_agrees(finished):
     text = "\n".join(said)
     for sentence in (summary["helped"]["note"], summary["pollution"]["note"]):
         assert sentence in text
-    # Seven hidden images cannot certify 5 %: it is said, and nothing is rejected.
-    assert "cannot certify 5 %" in text
+    # Four hidden images cannot certify 5 %: it is said before and after, and nothing is rejected.
+    assert "note: nothing will be rejected" in text
+    assert "4 held-out images cannot certify 5 %" in text
     assert summary["triage"]["unknown"] == 0
 
 
@@ -307,6 +310,17 @@ def test_minutes_become_steps(folders, tmp_path, no_pages):
     wishes = Wishes(minutes=0.01, batch_size=8, workers=0, quiet=True)
     fitted = fit(*folders, tmp_path / "run", wishes, silent)
     assert fitted.summary["training"]["anedl-plus"]["epochs"] >= 4
+
+
+def test_what_counts_as_a_copy_is_told_and_kept(folders, tmp_path, no_pages, short):
+    said, run = [], tmp_path / "run"
+    fitted = fit(*folders, run, Wishes(**short, near_distance=0), said.append)
+    assert "  near distance  0              as asked" in said
+    assert fitted.summary["near_distance"] == 0
+    assert fitted.summary["choices"]["near distance"]["value"] == 0
+    again = fit(*folders, run, Wishes(**short, resume=True), silent)
+    assert again.summary["near_distance"] == 0
+    assert " --near-distance 0 " in command(read_run(run))
 
 
 def test_an_occupied_folder_is_refused(copied, folders, short):

@@ -1,4 +1,5 @@
 import fcntl
+import json
 import os
 import shutil
 
@@ -199,3 +200,22 @@ def test_refusals(items, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(DataError, match=r"takes up to 0\.0 GB but 0\.0 GB are free"):
         build_cache(items, tmp_path / "cache", SIDE)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_bits_in_use_are_kept_and_an_older_index_is_read_without_them(tmp_path, workers):
+    for name, top in (("dark.png", 2**12), ("full.png", 2**16)):
+        values = np.linspace(0, top - 1, 80).reshape(8, 10).astype(np.uint16)
+        Image.fromarray(values).save(tmp_path / name)
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "plain.png")
+    items = [Item(tmp_path / name, name) for name in ("dark.png", "full.png", "plain.png")]
+    folder = tmp_path / "cache"
+    assert build_cache(items, folder, 8, workers).depths.tolist() == [12, 16, 0]
+    # What is copied from an older cache keeps its own.
+    assert build_cache(items[:2], folder, 8, workers).depths.tolist() == [12, 16]
+    header, *lines = (folder / "index.jsonl").read_text().splitlines()
+    older = [header, *(json.dumps(json.loads(line)[:9]) for line in lines)]
+    (folder / "index.jsonl").write_text("\n".join(older) + "\n")
+    again = open_cache(folder)
+    assert [item.name for item in again.items] == ["dark.png", "full.png"]
+    assert again.depths.tolist() == [0, 0]

@@ -1,7 +1,9 @@
 """Single images; the hostile pile has the rest."""
 
 import os
+import struct
 import warnings
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,7 +11,13 @@ import pytest
 from PIL import Image
 
 from anedl.errors import DataError
-from anedl.intake.decoding import UnreadableError, decode, holds_image, image_suffixes
+from anedl.intake.decoding import (
+    UnreadableError,
+    decode,
+    decode_deep,
+    holds_image,
+    image_suffixes,
+)
 
 
 def test_transparency_shows_white(tmp_path):
@@ -89,3 +97,42 @@ def test_threads_leave_the_warning_filters_as_they_were(tmp_path):
     assert warnings.filters == before
     with pytest.warns(UserWarning, match="still heard"):
         warnings.warn("still heard", stacklevel=1)
+
+
+def colours_of_sixteen_bits(values):
+    """A PNG file of (height, width, 3 or 4) uint16, which Pillow reads but cannot write."""
+    height, width, channels = values.shape
+    header = struct.pack(">IIBBBBB", width, height, 16, {3: 2, 4: 6}[channels], 0, 0, 0)
+    lines = b"".join(b"\0" + line.astype(">u2").tobytes() for line in values)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14, 16])
+def test_the_bits_in_use_of_a_file_of_sixteen_are_counted_and_its_range_is_kept(tmp_path, bits):
+    values = np.random.default_rng(bits).integers(0, 2**bits, (9, 11)).astype(np.uint16)
+    values[0, 0] = 2**bits - 1
+    colours = np.repeat(values[..., None], 3, axis=2)
+    opaque = np.full((9, 11, 1), 65535, np.uint16)
+    for ending in ("png", "tif"):
+        Image.fromarray(values).save(tmp_path / f"grey.{ending}")
+    (tmp_path / "colour.png").write_bytes(colours_of_sixteen_bits(colours))
+    (tmp_path / "alpha.png").write_bytes(
+        colours_of_sixteen_bits(np.concatenate([colours, opaque], axis=2))
+    )
+    for path in tmp_path.iterdir():
+        pixels, depth = decode_deep(path)
+        assert depth == bits, path.name
+        np.testing.assert_allclose(pixels[..., 0], values / 257, atol=1.0)
+
+
+def test_files_of_eight_bits_have_no_such_depth(tmp_path):
+    dark = np.full((4, 5, 3), 3, np.uint8)
+    for name in ("a.png", "b.jpg", "c.gif", "d.tif"):
+        Image.fromarray(dark).save(tmp_path / name)
+        assert decode_deep(tmp_path / name)[1] == 0
+    Image.fromarray(np.zeros((4, 5), np.uint16)).save(tmp_path / "black.png")
+    assert decode_deep(tmp_path / "black.png")[1] == 0

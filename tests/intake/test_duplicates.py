@@ -13,6 +13,7 @@ from anedl.data.augment.host import HostAugment
 from anedl.errors import ConfigError
 from anedl.intake.duplicates import (
     NEAR_DISTANCE,
+    duplicate_groups,
     exact_groups,
     joined_groups,
     near_groups,
@@ -168,3 +169,13 @@ def test_copies_are_near_and_different_images_are_not():
     groups = near_groups(np.array(hashes, np.uint64), NEAR_DISTANCE)
     wanted = np.repeat(np.arange(len(patches)), len(changes) + 1)
     assert np.mean(groups == wanted) > 0.98
+
+
+def test_without_a_distance_only_equal_pixels_are_copies():
+    """Different images may have equal hashes; copies that differ in their hash do not exist."""
+    digests = ["a", "b", "a", "c", "d"]
+    hashes = np.array([5, 5, 5, 7, 2**63 + 9], np.uint64)
+    assert duplicate_groups(digests, hashes, 0).tolist() == [0, -1, 0, -1, -1]
+    assert duplicate_groups(digests, hashes, 1).tolist() == [0, 0, 0, 0, -1]
+    blank = np.zeros(5, np.uint64)  # hashes that say nothing: the digests decide
+    assert duplicate_groups(digests, blank, 4).tolist() == [0, -1, 0, -1, -1]

@@ -1,20 +1,23 @@
+import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from anedl.intake.cache import ImageCache
-from anedl.intake.findings import Repeats, SizeRange, describe, find
+from anedl.intake.describing import describe, warnings
+from anedl.intake.findings import Repeats, SizeRange, find, write_skipped
 from anedl.intake.index import Entry
 from anedl.intake.listing import Item, Skipped
 from anedl.intake.partition import Partition
 
 
-def entry(path, label, width=40, digest=None, reason=""):
+def entry(path, label, width=40, digest=None, reason="", depth=0):
     name = f"{path}.png"
     item = Item(path=Path(name), name=name, label=label)
-    return Entry(item, None, width, 30, digest or name, 0, reason)
+    return Entry(item, None, width, 30, digest or name, 0, reason, depth)
 
 
 @pytest.fixture
@@ -77,7 +80,8 @@ def test_description(findings):
         "note: fewer than 10 images to train on: 'dog' (3); a few more labels there help more "
         "than anything else",
         "note: 1 group of near-duplicates under different labels, such as cat/0.png and "
-        "dog/0.png; one of the labels is probably wrong",
+        "dog/0.png; one of the labels is probably wrong; if such images do differ (a camera that "
+        "never moves, say), --near-distance 0 takes only equal pixels for copies",
         "note: 2 pile images like a validation or calibration image: sorted in the end but kept "
         "out of training",
     ]
@@ -124,3 +128,55 @@ def test_json(findings):
     assert again["class_counts"] == {"cat": 16, "dog": 3}
     assert again["near"] == {"labelled": 2, "pile": 2, "across": 4}
     assert again["labelled_sizes"]["width"] == [10, 46, 55]
+
+
+def test_equal_pixels_under_two_labels_are_a_wrong_label_whatever_the_distance(tmp_path):
+    entries = [entry(f"{label}/{n}", label) for label in "ab" for n in range(12)]
+    entries += [entry("a/x", "a", digest="same"), entry("b/x", "b", digest="same")]
+    groups = np.full(26, -1)
+    groups[24:] = 0
+    (told,) = warnings(find(ImageCache(tmp_path, 8, entries), groups))
+    assert told.endswith("such as a/x.png and b/x.png; one of the labels is probably wrong")
+
+
+@pytest.mark.parametrize(("withheld", "loud"), [(2, False), (3, True), (6, True)])
+def test_a_pile_mostly_kept_out_of_training_is_told_loudly(findings, withheld, loud):
+    text = describe(replace(findings, withheld=withheld))
+    told = f"WARNING: {withheld} of the 6 pile images are like a validation or calibration image"
+    assert (told in text) == loud
+    assert (f"note: {withheld} pile images like a validation" in text) != loud
+    assert (text.count("--near-distance 0") == 2) == loud  # once for the labels in conflict
+    # Equal pixels are copies in any case: there is no distance to change any more.
+    exact = describe(replace(findings, withheld=withheld, near_distance=0, exact_conflicts=1))
+    assert "--near-distance" not in exact
+
+
+def test_files_of_sixteen_bits_that_use_the_low_ones_are_counted(tmp_path):
+    depths = [0, 12, 11, 15, 16, 0, 9]
+    entries = [entry(f"pile/{n}", None, depth=depth) for n, depth in enumerate(depths)]
+    findings = find(ImageCache(tmp_path, 8, entries), np.full(7, -1))
+    assert (findings.low_bits, findings.lowest_bits) == (3, 12)
+    (told,) = warnings(findings)
+    # 4095 of 65535 is 15.9 of 255.
+    assert told.startswith("3 files of 16 bits a pixel with only the lowest 12 in use")
+    assert "16 of 255 at most" in told
+    assert not warnings(find(ImageCache(tmp_path, 8, entries[3:6]), np.full(3, -1)))
+
+
+def test_classes_without_any_image_are_not_called_uneven(tmp_path):
+    broken = [entry(f"{label}/0", label, reason="the file is empty (0 bytes)") for label in "ab"]
+    text = describe(find(ImageCache(tmp_path, 8, broken), np.zeros(0, np.int64)))
+    assert "uneven" not in text
+    assert "fewer than 10 images to train on: 'a' (0), 'b' (0)" in text
+
+
+def test_no_cell_of_the_skipped_files_is_a_formula(tmp_path):
+    names = ['=HYPERLINK("http:a").jpg', "+1.png", "-2.png", "@x.png", "'quoted.png", "plain.png"]
+    write_skipped(tmp_path / "skipped.csv", [Skipped(name, "=1+1") for name in names])
+    with (tmp_path / "skipped.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    for row, name in zip(rows, names, strict=True):
+        assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row)
+        assert row[1] in (name, f"'{name}")
+    assert rows[-1][1] == "plain.png"
+    assert rows[-2][1] == "''quoted.png"  # one apostrophe away, and it is as it was

@@ -5,7 +5,13 @@ import pytest
 from PIL import Image
 
 from anedl.errors import DataError
-from anedl.intake.listing import Item, Skipped, list_labelled, list_pile
+from anedl.intake.listing import (
+    Item,
+    Skipped,
+    list_labelled,
+    list_pile,
+    require_some_there,
+)
 
 
 def put(root, *names):
@@ -95,6 +101,71 @@ def test_wrong_csv_is_named_by_line_and_column(tmp_path, text, message):
     (tmp_path / "m.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         list_labelled(tmp_path / "m.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "label, path\ncat, sub/x.png\ndog, sub/y.png\n",
+        "label,path\ncat, sub/x.png\ndog,sub/y.png \n",
+        'label, path\ncat, "sub/x.png"\ndog, "sub/y.png"\n',
+        "path;label\nsub/x.png;cat\nsub/y.png;dog\n",
+        "Path;note;LABEL\nsub/x.png;a, b;cat\nsub/y.png;;dog\n",
+        "path\tlabel\nsub/x.png\tcat\nsub/y.png\tdog\n",
+    ],
+)
+@pytest.mark.parametrize("name", ["m.csv", "m.tsv"])
+def test_spaces_and_separators_are_those_of_the_header(tmp_path, text, name):
+    put(tmp_path, "sub/x.png", "sub/y.png")
+    (tmp_path / name).write_text(text)
+    listing = list_labelled(tmp_path / name)
+    assert pairs(listing) == [("cat", "sub/x.png"), ("dog", "sub/y.png")]
+    assert all(item.path.exists() for item in listing.items)
+
+
+def test_spaces_that_belong_to_a_name_are_kept(tmp_path):
+    put(tmp_path, " x.png", "y.png", "z .png")
+    (tmp_path / "m.csv").write_text("label,path\ncat, x.png\ncat, y.png\ncat,z .png\n")
+    assert [item.name for item in list_labelled(tmp_path / "m.csv").items] == [
+        " x.png", "y.png", "z .png",
+    ]  # fmt: skip
+    (tmp_path / "list.txt").write_text(" x.png\n y.png \n")
+    assert [item.name for item in list_pile(tmp_path / "list.txt").items] == [" x.png", "y.png"]
+
+
+def test_a_list_of_which_nothing_is_there_is_refused_with_the_reason(tmp_path, monkeypatch):
+    put(tmp_path, "photos/a.png", "photos/b.png")
+    source = tmp_path / "lists" / "x.txt"
+    source.parent.mkdir()
+    source.write_text("photos/a.png\nphotos/b.png\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="none of its 2 files is there") as refusal:
+        require_some_there(source, list_pile(source))
+    told = str(refusal.value)
+    assert str(tmp_path / "lists/photos/a.png") in told
+    assert "taken from the folder of the list; these are relative to the working folder" in told
+    assert "absolute" in told
+    monkeypatch.chdir(tmp_path / "lists")
+    with pytest.raises(DataError, match="taken from the folder of the list: put"):
+        require_some_there(source, list_pile(source))
+    # One that is there will do, and so will a folder, whatever is in it.
+    source.write_text(f"photos/a.png\n{tmp_path}/photos/b.png\n")
+    require_some_there(source, list_pile(source))
+    require_some_there(tmp_path / "photos", list_pile(tmp_path / "photos"))
+
+
+def test_parquet_columns_may_be_written_with_capitals(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"Label": ["cat", "dog"], "Path": ["b.png", "a.png"]})
+    parquet.write_table(table, tmp_path / "m.parquet")
+    listing = list_labelled(tmp_path / "m.parquet")
+    assert pairs(listing) == [("cat", "b.png"), ("dog", "a.png")]
+    assert [item.name for item in list_pile(tmp_path / "m.parquet").items] == ["b.png", "a.png"]
+    twice = arrow.table({"path": ["a"], "Path": ["b"], "label": ["cat"]})
+    parquet.write_table(twice, tmp_path / "twice.parquet")
+    with pytest.raises(DataError, match="more than one column 'path'"):
+        list_labelled(tmp_path / "twice.parquet")
 
 
 def test_parquet_manifest(tmp_path):

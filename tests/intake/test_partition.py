@@ -109,6 +109,12 @@ def test_refusal_counts_near_duplicates_once():
     )
 
 
+def test_refusal_says_that_groups_under_several_labels_do_not_count():
+    labels, groups = np.array([0] * 4 + [1] * 6), np.array([0, -1, -1, -1, 0, -1, -1, -1, -1, -1])
+    with pytest.raises(DataError, match=r"'cat' has 3 \(in 4 files; .* once, and not at all under"):
+        partition(labels, groups, 0.2, 0.2, 0, 5, ["cat", "dog"])
+
+
 @pytest.mark.parametrize("wrong", [(-0.1, 0.2), (0.5, 0.5), (0.2, 1.0)])
 def test_shares_must_leave_something(wrong):
     with pytest.raises(ConfigError, match="leave some images to train on"):

@@ -292,7 +292,7 @@ def test_the_weak_view_gets_no_gradient_from_fixmatch():
     method = make_method()
     weak = torch.randn(8, method.backbone.feature_width, requires_grad=True)
     strong = torch.randn(8, method.backbone.feature_width, requires_grad=True)
-    value, _ = method._fixmatch(weak, strong)
+    value, _ = method._fixmatch(weak, strong, torch.arange(8))
     for_weak, for_strong = torch.autograd.grad(value, [weak, strong], allow_unused=True)
     assert for_weak is None
     assert for_strong.norm() > 0
@@ -530,6 +530,42 @@ def test_contrast_of_selected_images_begins_with_self_training():
 def test_more_selected_than_pool_images():
     wants = make_method(pool_ratio=1, selected_ratio=3).wants(Stage.SELF_TRAIN)
     assert (wants["pool"].ratio, wants["selected"].ratio) == (1, 3)
+
+
+@pytest.mark.parametrize("debias", [True, False])
+def test_pseudo_labels_of_the_averaged_model(debias):
+    """What it said of the pool when it selected stands, whatever the weak view now looks like."""
+    torch.manual_seed(0)
+    encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
+    config = AnedlConfig(pseudo_labels="average", debias=debias, selected_evidence=0.5)
+    method = Anedl(config, encoder, replace(TASK, pool_size=40)).train()
+    prior = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05])
+    method.prior.copy_(prior)
+    place = method.named.data_ptr()
+    said = torch.randn(40, CLASSES, generator=torch.Generator().manual_seed(3))
+    method.hear(Outputs(torch.zeros(40, 1), said, torch.zeros(40)))
+    assert method.named.data_ptr() == place
+    log_prior = prior.log() if debias else torch.zeros(CLASSES)
+    expected = (said - log_prior).argmax(1)
+    assert (expected != said.argmax(1)).any() == debias
+
+    batch = make_batch(Stage.SELF_TRAIN)
+    selected = batch.unlabelled["selected"]
+    positions = torch.arange(40).flip(0)[: len(selected.positions)]
+    batch.unlabelled["selected"] = replace(selected, positions=positions)
+    found = method.loss(batch, at(Stage.SELF_TRAIN)).terms
+    r = Reference(method, batch)
+    labels = expected[positions]
+    assert (labels != (r.weak - log_prior).argmax(1)).any()
+    log_probability = (r.strong + log_prior).double().log_softmax(1)
+    close(found["fixmatch"], -log_probability[range(len(labels)), labels].mean())
+    features = method.backbone(torch.cat([*batch.labelled.views, *batch.unlabelled["pool"].views]))
+    chosen = method.backbone(torch.cat(selected.views))
+    alpha = method.detector(torch.cat([features, chosen])).double()[len(features) :]
+    y = F.one_hot(torch.cat([labels, labels]), CLASSES).double()
+    close(found["selected_p_error"], 0.5 * 0.4 * r.mse(alpha, y))
+    if debias:
+        assert not torch.equal(method.prior, prior)  # q̂ still follows the weak views
 
 
 def test_negative_optimisation_of_the_rest_of_the_pool_alone():
@@ -805,6 +841,11 @@ def test_impossible_values_are_refused(options):
         AnedlConfig(**options)
 
 
+def test_a_threshold_needs_the_confidence_of_the_model_in_training():
+    with pytest.raises(ConfigError, match="fixmatch_threshold"):
+        AnedlConfig(pseudo_labels="average", fixmatch_threshold=0.5)
+
+
 def test_more_than_all_classes_cannot_be_summed():
     with pytest.raises(ConfigError, match="top_m"):
         AnedlConfig(top_m=CLASSES + 1).resolved(TASK)
@@ -817,6 +858,7 @@ def test_every_option_is_tried_in_this_file():
         "selection_share", "selection_count", "selection_view", "score", "top_m",
         "selected_evidence", "negative_pool", "selection_quota", "selected_ratio",
         "contrast_weight", "contrast_of", "contrast_temperature", "contrast_width",
+        "pseudo_labels",
     }  # fmt: skip
     assert {a_field.name for a_field in fields(AnedlConfig)} == tried
 

@@ -9,7 +9,7 @@ import pytest
 from anedl.cli import main
 from anedl.conformal import conditional_interval
 from anedl.data.digits import load_digits
-from anedl.errors import ConfigError
+from anedl.errors import AnedlError, ConfigError
 from anedl.intake.decoding import UnreadableError, decode
 from anedl.intake.listing import list_labelled, list_pile
 from anedl.presets.example import Share, compare_with_truth
@@ -116,6 +116,36 @@ def test_the_comparison_counts_as_a_person_would(tmp_path):
     assert found.inlier_loss == Share(1, 4)
     assert found.strangers == Share(4, 8)
     assert Share(0, 0).value is None
+
+
+def test_a_second_example_is_refused_with_the_way_on(tmp_path, monkeypatch, capsys):
+    """Cut off in the fit, cut off while the folders were written, and finished."""
+    out = tmp_path / "my example"
+    calls = []
+
+    def cut(labelled, pile, run, wishes, say):
+        calls.append(wishes.resume)
+        raise AnedlError("cut off")
+
+    monkeypatch.setattr("anedl.fit.flow.fit", cut)
+    words = ["example", str(out), "--seed", "3"]
+    assert main(words) == 1
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert f"go on with it: anedl example '{out}' --seed 3 --resume, or name another" in told
+    assert main([*words, "--resume"]) == 1
+    assert calls == [False, True]
+    (out / "verdicts.json").write_text("{}")
+    capsys.readouterr()
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert "holds a finished example" in told
+    assert str(out / "run" / "report.html") in told
+    for name in ("verdicts.json", "truth.csv"):
+        (out / name).unlink()
+    for more in ([], ["--resume"]):
+        assert main([*words, *more]) == 1
+        assert "cut off while they were written; remove them" in capsys.readouterr().err
 
 
 @pytest.mark.long

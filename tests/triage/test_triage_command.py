@@ -60,6 +60,22 @@ def test_judging_again(run_folder, tmp_path):
     assert not any("cluster" in target["attributes"] for target in labels.values())
 
 
+def test_judging_again_says_what_it_takes(run_folder, tmp_path, capsys):
+    """30 images at 10 % by 19 hidden inliers: 30 / (0.1 · 20) of them must be strange."""
+    record = {"fresh": list(range(7)), "seen": list(range(19)), "level": 0.05}
+    (run_folder / "calibration.json").write_text(json.dumps(record))
+    arguments = ["--as", "fiftyone", "--out", str(tmp_path / "out"), "--bh"]
+    assert main(["triage", str(run_folder), *arguments, "0.1"]) == 0
+    said = capsys.readouterr().out
+    assert "at most 10 % are expected to be of a known class" in said
+    assert "with 19 held-out inliers none is called so unless 15 or more of the 30" in said
+    # Two that a person has answered are not judged.
+    names = read_table(run_folder).evidence.names
+    write_decided(run_folder, Decided({}, names[:2], files=("decisions.jsonl",)))
+    assert main(["triage", str(run_folder), *arguments, "0.1"]) == 0
+    assert "unless 14 or more of the 28" in capsys.readouterr().out
+
+
 def test_a_missing_image_shows_in_the_exit_status(run_folder, capsys):
     (run_folder.parent / "pile" / "07.png").unlink()
     assert main(["triage", str(run_folder), "--as", "folders"]) == 1

@@ -6,7 +6,10 @@ it does what `anedl fit` does, and compares `triage.csv` with what the files tru
 """
 
 import argparse
+import shlex
 from pathlib import Path
+
+from anedl.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
@@ -31,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     folders = digits_folders(out)
     # The truth is written last: where it is, the folders are whole.
     if not (arguments.resume and folders.truth.exists()):
+        _require_free(out, arguments.seed)
         write_digits_folders(out, seed=arguments.seed)
         print(f"wrote {folders.labelled} and {folders.pile}")
     wishes = Wishes(
@@ -45,3 +49,32 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"  anedl triage {fitted.folder} --as folders")
     print(f"  anedl review {fitted.folder}")
     return 0
+
+
+def _require_free(out: Path, seed: int) -> None:
+    """Refuse a folder with an example in it, and say how to go on from there.
+
+    Raises:
+        ConfigError: an example was finished, cut off or only begun to be written here.
+    """
+    from anedl.presets.folders import digits_folders
+
+    folders = digits_folders(out)
+    if not (folders.pile.exists() or folders.labelled.exists()):
+        return
+    another = "name another folder: anedl example DIR"
+    if (out / "verdicts.json").exists():
+        raise ConfigError(
+            f"{out}: holds a finished example; look at {out / 'run' / 'report.html'}, or remove "
+            f"the folder to run it again, or {another}"
+        )
+    if folders.truth.exists():
+        words = ["anedl", "example", str(out), *(["--seed", str(seed)] if seed else []), "--resume"]
+        raise ConfigError(
+            f"{out}: holds an example that was cut off; go on with it: {shlex.join(words)}, or "
+            f"{another}"
+        )
+    raise ConfigError(
+        f"{out}: holds {folders.labelled.name}/ or {folders.pile.name}/, perhaps of an example "
+        f"that was cut off while they were written; remove them to run it here, or {another}"
+    )

@@ -8,6 +8,8 @@
 
 LABELLED: a folder with one folder a class, or a CSV or Parquet manifest with the columns `path` and
 `label`. PILE: a folder of images, at any depth, a text file with a path a line, or a manifest.
+Relative paths in a list or a manifest are taken from the folder it lies in, not from the working
+folder. A CSV file has a header line; commas, semicolons or tabs separate its columns.
 
 Before training it says what it found: counts, sizes, files that cannot be read, duplicates. Then it
 trains a model of the labels alone and the whole method, calibrates a threshold on images that
@@ -70,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "can be held out; 0: never",
     )  # fmt: skip
     chosen.add_argument(
+        "--near-distance", type=int, metavar="N",
+        help="images whose perceptual hashes differ by at most N of 64 bits count as copies of one "
+        "another: they count once, and none judges what another has taught (default: 4, or what "
+        "the run began with); 0: equal pixels only, for a camera that never moves",
+    )  # fmt: skip
+    chosen.add_argument(
         "--method", default=OWN_METHOD,
         help=f"see `anedl methods`, or path/to/file.py:ClassName (default: {OWN_METHOD})",
     )  # fmt: skip
@@ -109,7 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
         selection_share=arguments.selection_share, epochs=arguments.epochs,
         epoch_steps=arguments.epoch_steps, target_precision=arguments.target_precision,
         benjamini_hochberg=arguments.false_alarms, device=arguments.device,
-        decisions=tuple(arguments.decisions), folds=arguments.folds, method=arguments.method,
+        decisions=tuple(arguments.decisions), folds=arguments.folds,
+        near_distance=arguments.near_distance, method=arguments.method,
         options=dict(map(_option, arguments.options)), workers=arguments.workers,
         resume=arguments.resume, quiet=arguments.quiet,
     )  # fmt: skip

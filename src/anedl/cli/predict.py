@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "--out",
         type=Path,
         metavar="FILE",
-        help="write here, all at once when done (default: standard output, as it comes)",
+        help="write here: a file all at once when done, a pipe as it comes (default: standard "
+        "output, as it comes)",
     )
     parser.add_argument(
         "--runtime",
@@ -68,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "--level",
         type=float,
         metavar="SHARE",
-        help="call unknown what has a p-value of at most this (default: the run's own level)",
+        help="call unknown what has a p-value of at most this (default: the run's own level); "
+        "where too few images were held out for it nothing is called so, and a line says so",
     )
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     parser.add_argument(
@@ -86,20 +88,20 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write a row an image; 1 if any could not be read."""
-    from anedl.export.predictor import load
+    from anedl.export.predictor import open_predictor
     from anedl.export.reading import decoders, read_ahead
     from anedl.export.tables import format_of, judged
 
     out = None if arguments.out is None or str(arguments.out) == STDIN else arguments.out
     form = format_of(arguments.format, out)
-    if form == "parquet" and out is None:
-        raise ConfigError("Parquet has its index at the end of the file: name one by --out FILE")
     if out is not None and out.is_dir():
         raise ConfigError(f"--out {out}: a folder; name a file")
     workers = decoders(arguments.workers)
-    predictor = load(
+    predictor = open_predictor(
         arguments.run, arguments.runtime, arguments.device, arguments.model, arguments.level
     )
+    if predictor.shortfall:
+        print(f"anedl: {predictor.shortfall}", file=sys.stderr)
     sources = Sources(arguments.paths, arguments.null)
     if not arguments.quiet:
         tell_passed_over(sources.passed_over)
@@ -175,28 +177,38 @@ def tell_passed_over(entries: Sequence[tuple[str, str]]) -> None:
 
 @contextmanager
 def opened(form: str, out: Path | None) -> "Iterator[TableWriter]":
-    """A writer to standard output, or to a file that appears when all is written."""
+    """A writer to standard output or a pipe, or to a file that appears when all is written."""
     from anedl.export.tables import table_writer
     from anedl.files import replacing
 
-    if out is None:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")  # a table is data, whatever the terminal
-        writer = table_writer(form, sys.stdout)
-        yield writer
-        writer.close()
-        return
+    binary = form == "parquet"
     with ExitStack() as stack:
-        target = out.resolve()  # through a link, which stays one
-        # A pipe or a device is written to as it is: nothing can take its place.
-        special = target.exists() and not target.is_file()
-        path = target if special else stack.enter_context(replacing(target))
-        file: IO[Any] = (
-            path.open("wb") if form == "parquet" else path.open("w", encoding="utf-8", newline="")
-        )
-        writer = table_writer(form, stack.enter_context(file))
-        yield writer
-        writer.close()
+        file: IO[Any]
+        if out is None and sys.stdout is None:
+            raise ConfigError("there is no standard output to write to: name a file by --out FILE")
+        if out is None:
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(encoding="utf-8")  # a table is data, whatever the terminal
+            file = sys.stdout.buffer if binary else sys.stdout
+        else:
+            # A pipe or a device is written to as it is: nothing can take its place. That is asked
+            # before links are followed, for a pipe behind /dev/stdout has no path of its own.
+            special = out.exists() and not out.is_file()
+            path = out if special else stack.enter_context(replacing(out.resolve()))
+            file = path.open("wb") if binary else path.open("w", encoding="utf-8", newline="")
+            stack.enter_context(file)
+        if binary and file.isatty():
+            raise ConfigError(
+                "Parquet is not for a screen to show: redirect the output (> FILE or a pipe), or "
+                "name a file by --out FILE"
+            )
+        writer = table_writer(form, file)
+        try:
+            yield writer
+            writer.close()
+        except BaseException:
+            writer.abandon()
+            raise
 
 
 class ImagesProgress:

@@ -49,15 +49,20 @@ def run(arguments: argparse.Namespace) -> int:
         f"{effect['skipped']:,} skipped, in {review.log.path}"
     )
     if effect["labelled"] or effect["unknown"]:
-        print(f"learn from them: anedl fit {_sources(arguments.run)} -o NEXT "
+        print(f"learn from them: anedl fit {given_to_fit(arguments.run)} -o NEXT "
               f"--decisions {shlex.quote(str(review.log.path))}")  # fmt: skip
     return 0
 
 
-def _sources(run: Path) -> str:
-    """Where the fit found labelled images and pile, as it was told."""
+def given_to_fit(run: Path) -> str:
+    """Where the fit found labelled images and pile, and what it took for copies, to be typed."""
+    from anedl.intake.duplicates import NEAR_DISTANCE
+
     try:
-        given = json.loads((run / "fit.json").read_text(encoding="utf-8"))["sources"]
-        return " ".join(shlex.quote(str(given[part])) for part in ("labelled", "pile"))
+        said = json.loads((run / "fit.json").read_text(encoding="utf-8"))
+        words = [str(said["sources"][part]) for part in ("labelled", "pile")]
+        if (distance := said.get("near_distance", NEAR_DISTANCE)) != NEAR_DISTANCE:
+            words += ["--near-distance", str(distance)]
+        return shlex.join(words)
     except (OSError, ValueError, KeyError, TypeError):
         return "LABELLED PILE"

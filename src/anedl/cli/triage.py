@@ -78,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         cluster, triage = triage.cluster, judge(triage.evidence, rules, answers)
         cluster[triage.where("accept", "review")] = -1
         triage = triage.with_clusters(cluster)
+        tell_promise(arguments.run, arguments.bh, len(triage) - len(answers))
     out = arguments.out or arguments.run / "triage" / arguments.form
     progress = ImagesBar()
     layout = lay_out(
@@ -103,6 +104,16 @@ def run(arguments: argparse.Namespace) -> int:
     if len(layout.left_out) > SHOWN:
         print(f"  and {len(layout.left_out) - SHOWN:,} more", file=sys.stderr)
     return 1
+
+
+def tell_promise(run: Path, level: float, judged: int) -> None:
+    """Say what Benjamini–Hochberg promises of so many images, and what it takes to call any."""
+    from anedl.conformal import false_alarms_promise
+    from anedl.export.description import model_of, read_calibration
+
+    calibration = read_calibration(run, model_of(run, None))
+    if calibration is not None:
+        print(false_alarms_promise(level, len(calibration.scores("pile")), judged))
 
 
 def pile_paths(run: Path, names: Sequence[str]) -> list[Path]:

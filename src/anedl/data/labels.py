@@ -11,11 +11,12 @@ Array = npt.NDArray[Any]
 def is_unlabelled(labels: Array) -> npt.NDArray[np.bool_]:
     """(N,) which of the labels say that there is none.
 
-    Among numbers that is −1, in an array of text "", and in one of objects −1, "" or None.
+    Among numbers that is −1, in an array of text "" or "-1" (which NumPy makes of a −1 between
+    texts), and in one of objects any of these or None.
     """
     if labels.dtype.kind == "O":
-        return np.array([label is None or label in ("", -1) for label in labels], dtype=bool)
-    none: npt.NDArray[np.bool_] = labels == ("" if is_text(labels) else -1)
+        return np.array([label is None or label in ("", "-1", -1) for label in labels], dtype=bool)
+    none: npt.NDArray[np.bool_] = np.isin(labels, ("", "-1")) if is_text(labels) else labels == -1
     return none
 
 

@@ -208,6 +208,7 @@ def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
     method = stepper.average
     images = stepper.stream.pool(method.selection_view, step)
     outputs = outputs_of(method, images, stepper.precision)
+    stepper.method.hear(outputs)
     selection = method.select(outputs)
     return None if selection is None else selection.positions, outputs.logits.argmax(1)
 

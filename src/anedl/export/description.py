@@ -7,12 +7,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import ceil, floor, isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anedl import __version__
-from anedl.conformal import Calibration, percent
+from anedl.conformal import Calibration, finest_level, percent, shortfall
 from anedl.engine.run_files import MODEL_FILES
 from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.export.framing import Framing
@@ -59,6 +59,21 @@ class Rejection:
             f"a score below {threshold:.4g} is rejected, which accepts "
             f"{percent(ON_VALIDATION)} of the validation images; they also chose the best "
             "checkpoint, so nothing is certified",
+        )
+
+    def shortfall(self, level: float | None = None) -> str:
+        """Why nothing is rejected at this level (default: the run's own), and what to do about it.
+
+        Empty where images can be rejected.
+        """
+        if self.level is None:
+            return ""
+        reason = shortfall(self.images, self.level if level is None else level)
+        if not reason:
+            return ""
+        return (
+            f"nothing is rejected, for {reason}; take a level of {_rounded_up(self.images)} or "
+            "more, or fit with more labelled images"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -214,6 +229,13 @@ def source_digest(weights: Path, calibration: Calibration | None, threshold: flo
     scores = None if calibration is None else calibration.to_json()
     digest.update(json.dumps([FORMAT, __version__, scores, threshold]).encode())
     return digest.hexdigest()
+
+
+def _rounded_up(images: int) -> str:
+    """The finest level that these held-out images certify, in three digits that still do."""
+    finest = finest_level(images)
+    digits = 2 - floor(log10(finest))
+    return f"{ceil(finest * 10**digits) / 10**digits:.{digits}f}".rstrip("0")
 
 
 def _calibration_record(folder: Path) -> dict[str, Any] | None:

@@ -13,9 +13,18 @@ _LINKS = re.compile(r"(?<=www)\.|:(?=//)", re.IGNORECASE)
 Value = str | float | int | bool | Sequence["Value"] | Mapping[str, "Value"]
 
 
+def printable(text: str) -> str:
+    """A text without line breaks and what else cannot be shown.
+
+    Backslashes stay as they are: names in the files of a run are escaped already, and a second time
+    would make other names of them.
+    """
+    return "\\".join(map(shown, text.split("\\")))
+
+
 def markdown(text: str) -> str:
     """A text that Markdown shows as it is: on one line, without format, link or HTML."""
-    plain = shown(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    plain = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     escaped = _LINKS.sub(lambda found: "\\" + found[0], _MARKS.sub(r"\\\1", plain))
     spaces = len(escaped) - len(escaped.lstrip(" "))  # they would begin a block of code
     return "&#32;" * spaces + _AT_START.sub(r"\1\\\2", escaped[spaces:])
@@ -23,7 +32,7 @@ def markdown(text: str) -> str:
 
 def code(text: str) -> str:
     """A text as inline code, in as many backticks as it takes."""
-    plain = shown(text)
+    plain = printable(text)
     longest = max((len(run) for run in re.findall("`+", plain)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if "`" in plain or plain != plain.strip() or not plain else ""
@@ -36,7 +45,7 @@ def yaml_scalar(value: str | float | int | bool) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    return '"' + "".join(_yaml_character(character) for character in shown(value)) + '"'
+    return '"' + "".join(_yaml_character(character) for character in printable(value)) + '"'
 
 
 def yaml(value: Mapping[str, Value], indent: int = 0) -> Iterator[str]:

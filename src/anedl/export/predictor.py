@@ -8,6 +8,7 @@ Whoever has frames of the model's own size already (uint8, N × side × side × 
 
 import importlib
 import json
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -116,6 +117,12 @@ class BasePredictor(ABC):
                 f"level {level:g} needs p-values, but this model was not calibrated: `anedl fit` "
                 "calibrates the models it trains"
             )
+
+    @property
+    def shortfall(self) -> str:
+        """Why no image will be called unknown at this level; empty where some can be."""
+        rejection = self.description.rejection
+        return "" if rejection is None else rejection.shortfall(self.level)
 
     @property
     def batch_size(self) -> int:
@@ -256,7 +263,20 @@ def load(
     Raises:
         DataError: there is no such run or model.
         ConfigError: a name or the level is not one we can use, or onnxruntime is missing.
+
+    Warns:
+        UserWarning: too few images were held out for the level, so none will be called unknown.
     """
+    predictor = open_predictor(run, runtime, device, model, level)
+    if predictor.shortfall:
+        warnings.warn(predictor.shortfall, stacklevel=2)
+    return predictor
+
+
+def open_predictor(
+    run: str | Path, runtime: str, device: str, model: str | None, level: float | None
+) -> BasePredictor:
+    """What `load` gives, for callers who tell of its `shortfall` themselves."""
     folder = Path(run)
     if runtime not in RUNTIMES:
         raise unknown_name("runtime", runtime, RUNTIMES)

@@ -19,8 +19,8 @@ import numpy as np
 
 from anedl.export.predictor import BasePredictor, Predictions
 from anedl.export.reading import EndOfChunk, Frame
+from anedl.intake.cells import shielded
 from anedl.intake.manifest import import_parquet
-from anedl.triage.table import shielded
 
 Cell = str | float | bool | None
 Row = dict[str, Cell]
@@ -95,6 +95,10 @@ class TableWriter(ABC):
         """Finish the table."""
         return
 
+    def abandon(self) -> None:
+        """Leave the table as it is: whoever reads it must not take a part for the whole."""
+        return
+
 
 class CsvWriter(TableWriter):
     """A header line, then a line a row."""
@@ -123,17 +127,41 @@ class JsonLinesWriter(TableWriter):
         self._file.flush()
 
 
+class Outlet:
+    """A file that can only be written, in sequence, until it is shut: the rest is then dropped."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.shut = False
+
+    def write(self, content: bytes) -> int:
+        """Hand bytes on at once."""
+        if not self.shut:
+            self._file.write(content)
+            self._file.flush()
+        return len(content)
+
+    def flush(self) -> None:
+        """Do nothing: there is nothing kept back."""
+
+
 class ParquetWriter(TableWriter):
-    """Row groups of some thousand rows, so that no more is held in memory."""
+    """Row groups of some thousand rows, so that no more is held in memory.
+
+    The index comes last, so any file will do, a pipe as well; without it a table is unreadable.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         parquet = import_parquet()
+        self._outlet = Outlet(file)
         self._arrow = importlib.import_module("pyarrow")
         types = {name: self._arrow.float64() for name in COLUMNS}
         types |= {name: self._arrow.string() for name in TEXT_COLUMNS}
         types["unknown"] = self._arrow.bool_()
         self._schema = self._arrow.schema([(name, types[name]) for name in COLUMNS])
-        self._writer = parquet.ParquetWriter(file, self._schema)
+        self._writer = parquet.ParquetWriter(self._outlet, self._schema)
         self._waiting: list[Row] = []
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -149,6 +177,10 @@ class ParquetWriter(TableWriter):
             self._write_group(self._waiting)
             self._waiting = []
         self._writer.close()
+
+    def abandon(self) -> None:
+        """Write no index, which pyarrow's writer would do when it is forgotten."""
+        self._outlet.shut = True
 
     def _write_group(self, rows: list[Row]) -> None:
         self._writer.write_table(self._arrow.Table.from_pylist(rows, schema=self._schema))

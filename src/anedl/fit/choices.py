@@ -111,6 +111,11 @@ def fewest_to_certify(level: float) -> int:
     return ceil(1 / level - 1e-9) - 1
 
 
+def askable(level: float) -> float:
+    """The least level of three digits that is not below this one."""
+    return ceil(1000 * level - 1e-9) / 1000
+
+
 def choose_folds(labelled: int, held_out: int, level: float, wanted: int | None = None) -> Choice:
     """How many models judge the pile, each by the labelled images it has not seen; 0: the one does.
 
@@ -123,7 +128,7 @@ def choose_folds(labelled: int, held_out: int, level: float, wanted: int | None 
         return Choice("folds", wanted, "as asked")
     if held_out >= fewest_to_certify(level):
         return Choice("folds", 0, f"{held_out} hidden images certify {percent(level)}")
-    cannot = f"{held_out} hidden images cannot certify {percent(level)}"
+    cannot = f"even {held_out} hidden images cannot certify {percent(level)}"
     # A p-value with one labelled image below it is (K + 1)/(n + K).
     for folds in range(MOST_FOLDS, 1, -1):
         below = int(folds > 2)

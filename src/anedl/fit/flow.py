@@ -19,6 +19,7 @@ from anedl.files import write_json
 from anedl.fit import choices
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import compare_models
+from anedl.fit.copies import distance_choice
 from anedl.fit.decisions import carry_over
 from anedl.fit.gather import Gathered, gather
 from anedl.fit.judging import (
@@ -43,7 +44,7 @@ from anedl.fit.training import (
 )
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.decided import DECIDED_FILE
-from anedl.intake.findings import describe
+from anedl.intake.describing import describe
 from anedl.report.page import write_report
 from anedl.triage.sheets import write_sheets
 from anedl.triage.table import write_table
@@ -84,6 +85,7 @@ def _look(
         labelled, pile, run, device, wishes.level, wishes.seed,
         wishes.image_size, worker_count(wishes.workers), say, wishes.quiet, wishes.augmentation,
         wishes.decision_files, 0 if wishes.benjamini_hochberg else wishes.folds, wishes.resume,
+        wishes.near_distance,
     )  # fmt: skip
     say(describe(gathered.findings))
     for line in gathered.told_of_decisions:
@@ -152,6 +154,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     summary |= {
         "sources": {"labelled": str(labelled), "pile": str(pile)},
         "seed": wishes.seed,
+        "near_distance": gathered.findings.near_distance,
         "seconds": round(time.monotonic() - started, 1),
         "device": describe_device(choose_device(wishes.device)),
     }
@@ -210,6 +213,7 @@ def _first_choices(gathered: Gathered, wishes: Wishes, device: torch.device) -> 
         choices.choose_batch_size(len(gathered.split.labelled), wishes.batch_size),
         choices.choose_top_m(len(gathered.names), wishes.top_m),
         gathered.folds,
+        *distance_choice(gathered.findings, wishes.near_distance is not None),
     ]
 
 

@@ -16,6 +16,7 @@ from anedl.engine.own import OWN, labels_of
 from anedl.errors import ConfigError, DataError
 from anedl.files import write_json
 from anedl.fit.choices import FEWEST_A_CLASS, Choice, choose_augmentation, choose_side
+from anedl.fit.copies import recorded_distance, remedy_for, same_files
 from anedl.fit.decisions import (
     check_files,
     decisions_for,
@@ -23,13 +24,14 @@ from anedl.fit.decisions import (
     positions_of,
     require_enough,
 )
-from anedl.fit.roles import deal_roles
+from anedl.fit.roles import Roles, deal_roles
 from anedl.intake.cache import ImageCache, build_cache, open_cache
 from anedl.intake.decided import Decided, write_decided
-from anedl.intake.duplicates import exact_groups, joined_groups, near_groups, shared_with
+from anedl.intake.describing import describe
+from anedl.intake.duplicates import duplicate_groups, exact_groups, shared_with
 from anedl.intake.facts import image_sizes
-from anedl.intake.findings import Findings, describe, find, write_skipped
-from anedl.intake.listing import Item, Skipped, list_labelled, list_pile
+from anedl.intake.findings import Findings, find, write_skipped
+from anedl.intake.listing import Item, Skipped, list_labelled, list_pile, require_some_there
 from anedl.intake.names import shown
 
 
@@ -87,10 +89,12 @@ def gather(
     decisions: Sequence[Path] = (),
     folds: int | None = None,
     resume: bool = False,
+    near_distance: int | None = None,
 ) -> Gathered:
     """List, look, decode once, find duplicates, and deal out the roles.
 
-    `folds` None leaves their number to the choice; `decisions` are files of `anedl review`.
+    `folds` None leaves their number to the choice; `decisions` are files of `anedl review`;
+    `near_distance` None takes that of the run that is to go on, else the usual one.
 
     Raises:
         ConfigError: decisions for a run that was begun without, or a run that is to go on was
@@ -105,6 +109,8 @@ def gather(
         raise DataError(f"{labelled}: no labelled images; put some of each class into its folder")
     if not theirs.items:
         raise DataError(f"{pile}: there are no images in the pile")
+    require_some_there(labelled, ours)
+    require_some_there(pile, theirs)
     classes = tuple(sorted({item.label for item in ours.items if item.label is not None}))
     if len(classes) < 2:
         raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
@@ -129,11 +135,14 @@ def gather(
             f"{pile}: none of its {len(theirs.items):,} files can be read; "
             f"{run / 'skipped.csv'} says why"
         )
-    groups = joined_groups(exact_groups(cache.digests), near_groups(cache.hashes))
+    distance = near_distance if near_distance is not None else recorded_distance(run, resume)
+    groups = duplicate_groups(cache.digests, cache.hashes, distance)
     decided = decisions_for(run, decisions, cache, resume, say)
     answers = positions_of(decided, cache)
     new = tuple(sorted({*decided.classes.values()} - {*classes}))
-    require_enough(answers, new, groups, FEWEST_A_CLASS)
+    exact = exact_groups(cache.digests)
+    with remedy_for(distance, lambda: require_enough(answers, new, exact, FEWEST_A_CLASS)):
+        require_enough(answers, new, groups, FEWEST_A_CLASS)
     write_decided(run, decided)
     classes += new  # after the others, whose numbers stay as they were
     labels = labels_of(cache, classes, decided.classes)
@@ -143,17 +152,35 @@ def gather(
         raise DataError(f"{pile}: every image of it has been decided about; nothing is left to do")
     labelled_by_people = {n: label for n, label in answers.items() if label is not None}
     passed = [*ours.skipped, *theirs.skipped]
+    findings = find(cache, groups, passed, None, labelled_by_people, distance)
+    findings = replace(findings, remarks=same_files(labelled, pile, ours, theirs))
+
+    def dealt(alike: IntArray) -> tuple[Roles, IntArray]:
+        """The roles, and the images of the pile that are left to train on."""
+        roles = deal_roles(labels, alike, classes, answers, level, seed, folds)
+        judges = np.concatenate([roles.validation, roles.fresh])
+        # Decoys lie in the pile anyway, so what looks like one of them may train.
+        trains = np.setdiff1d(left, shared_with(alike, judges, left))
+        if not len(trains):
+            raise DataError(
+                f"{pile}: all its images ({len(left):,}) are like ones that validate or "
+                f"calibrate, so none is left to train on; add others"
+            )
+        return roles, trains
+
     try:
-        roles = deal_roles(labels, groups, classes, answers, level, seed, folds)
+        with remedy_for(distance, lambda: dealt(exact)):
+            roles, trains = dealt(groups)
     except DataError:
         # Who is refused still wants to see what there is, copies and broken files among it.
-        say(describe(find(cache, groups, passed, decided=labelled_by_people)))
+        say(describe(findings))
         raise
-    withheld = shared_with(groups, np.concatenate([roles.validation, roles.fresh]), left)
-    findings = find(cache, groups, passed, roles.partition, labelled_by_people)
-    # Decoys lie in the pile anyway, so what looks like one of them may train.
-    findings = replace(findings, withheld=len(withheld))
-    pool = np.union1d(np.setdiff1d(left, withheld), roles.decoys)
+    findings = replace(
+        find(cache, groups, passed, roles.partition, labelled_by_people, distance),
+        withheld=len(left) - len(trains),
+        remarks=(*findings.remarks, *roles.remarks),
+    )
+    pool = np.union1d(trains, roles.decoys)
     split = Split(
         setting=OWN,
         fold=0,
@@ -184,8 +211,9 @@ def require_same_roles(folder: Path, split: Split) -> None:
     written = folder / "split.json"
     if written.exists() and read_split(written) != split:
         raise ConfigError(
-            f"{folder}: this run was begun on other images, or with another seed, target or "
-            f"number of folds; restore what has changed, or choose another folder"
+            f"{folder}: this run was begun on other images, or with another seed, target, "
+            f"--near-distance or number of folds; restore what has changed, or choose another "
+            f"folder"
         )
 
 

@@ -4,12 +4,13 @@ Images that people have decided about train and nothing else: people look at the
 first, so these are no fair sample of anything.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from anedl.conformal import percent
 from anedl.data.dataset import IntArray
 from anedl.errors import ConfigError, DataError
 from anedl.fit.choices import (
@@ -17,11 +18,15 @@ from anedl.fit.choices import (
     FEWEST_A_CLASS,
     VALIDATION_SHARE,
     Choice,
+    askable,
     choose_folds,
     fewest_to_certify,
 )
 from anedl.intake.duplicates import shared_with
 from anedl.intake.partition import Partition, deal_folds, partition
+
+Deal = Callable[[float], tuple[Partition, IntArray, IntArray]]
+"""From a share to roles of which that share calibrates, its fresh images and its decoys."""
 
 MANY = 10_000  # fair labelled images, of which it does not matter how many are in a fold
 
@@ -31,7 +36,8 @@ class Roles:
     """Positions of the images of each role.
 
     `partition` speaks of the labelled images by their place among themselves; its calibration part
-    is `fresh` and `decoys` together. `fold` (N,) is −1 for images that are in no fold.
+    is `fresh` and `decoys` together. `fold` (N,) is −1 for images that are in no fold. `remarks`
+    say what is to be expected of them.
     """
 
     partition: Partition
@@ -41,6 +47,7 @@ class Roles:
     decoys: IntArray
     folds: Choice
     fold: IntArray
+    remarks: tuple[str, ...] = ()
 
 
 def deal_roles(
@@ -76,18 +83,33 @@ def deal_roles(
     roles, fresh, decoys = deal(calibration_share(fair, level))
     # Groups under several labels are in no fold.
     several = deal_folds(own, alike, 2, seed, only_train) if fair < MANY else own
-    choice = choose_folds(int((several >= 0).sum()), len(decoys), level, folds)
+    in_folds = int((several >= 0).sum())
+    choice = choose_folds(in_folds, len(decoys), level, folds)
+    assert isinstance(choice.value, int)
+    needed = fewest_to_certify(level)
+    finest = level
+    if choice.value:
+        finest = choice.value / (in_folds + choice.value)
+    elif len(decoys) < needed:
+        finest = 2 / (in_folds + 2) if folds is None else _finest_of_halves(deal, fair, len(decoys))
+    # Where folds calibrate, or nothing can, no more than the least is held back from training.
+    if choice.value or max(len(fresh), len(decoys)) < needed:
+        roles, fresh, decoys = deal(CALIBRATION_SHARES[0])
     fold = np.full(len(labels), -1, np.int64)
     if choice.value:
-        # The folds calibrate, so there is no need to hold more than the least back from training.
-        roles, fresh, decoys = deal(CALIBRATION_SHARES[0])
         fold[known] = _folds(own, alike, choice, seed, only_train)
     if not (len(roles.validation) and len(fresh) and len(decoys)):
         raise DataError(
             "no labelled images are left to validate and to calibrate with, for they are like "
             "images that were decided about; label others"
         )
-    return Roles(roles, known[roles.labelled], known[roles.validation], fresh, decoys, choice, fold)
+    remarks: tuple[str, ...] = ()
+    if finest > level + 1e-9:
+        what = "nothing" if len(fresh) < needed else "nothing of the pile"
+        remarks = (_too_fine(what, fair, level, askable(finest)),)
+    return Roles(
+        roles, known[roles.labelled], known[roles.validation], fresh, decoys, choice, fold, remarks
+    )
 
 
 def calibration_share(labelled: int, level: float) -> float:
@@ -98,6 +120,25 @@ def calibration_share(labelled: int, level: float) -> float:
     both_halves = 2 * fewest_to_certify(level)
     least, most = CALIBRATION_SHARES
     return min(most, max(least, 1.1 * both_halves / labelled))
+
+
+def _finest_of_halves(deal: Deal, fair: int, decoys: int) -> float:
+    """The finest level that asking for it would make so many decoys, or fewer, certify."""
+    levels = (askable(1 / (count + 1)) for count in range(decoys, 0, -1))
+    reached = (
+        level
+        for level in levels
+        if len(deal(calibration_share(fair, level))[2]) >= fewest_to_certify(level)
+    )
+    return next(reached, 0.5)
+
+
+def _too_fine(what: str, labelled: int, level: float, finest: float) -> str:
+    return (
+        f"{what} will be rejected: {labelled:,} labelled images cannot certify {percent(level)}, "
+        f"and {percent(finest)} is the finest that they can; ask for that "
+        f"(--target-inlier-loss {finest:g}) or label more"
+    )
 
 
 def halves(

@@ -2,19 +2,24 @@
 
 import json
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from anedl import __version__
-from anedl.conformal import Calibration, CrossPValues, Origin, percent
+from anedl.conformal import (
+    Calibration,
+    CrossPValues,
+    Origin,
+    false_alarms_promise,
+    percent,
+)
 from anedl.evaluation.starvation import starved
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import Comparison
 from anedl.fit.gather import Gathered
-from anedl.intake.findings import first_few
+from anedl.intake.describing import alarms, first_few
 from anedl.methods.catalogue import short_name
 from anedl.pollution import ShareEstimate
 from anedl.triage.clusters import Cluster
@@ -89,6 +94,7 @@ def summarise(
     training = {called: _training(run), "supervised": _training(run / "supervised")}
     doubts = cautions(outcome.helped.error_with, training[called]["steps"])
     doubts += seldom_found(outcome.triage)
+    doubts += [f"caution: {alarm}" for alarm in alarms(gathered.findings)]
     decided = gathered.decided
     left = int(gathered.undecided.sum())
     pile = "the rest of the pile" if len(decided) else "the pile"
@@ -169,16 +175,6 @@ def _calibration(
     }  # fmt: skip
     notes = [notes[0], f"images of the pile: {promise}"]
     return {"notes": notes, "folds": cross.folds, "thresholds": limits}
-
-
-def false_alarms_promise(level: float, inliers: int, judged: int) -> str:
-    """What calling images unknown by Benjamini–Hochberg promises, and what it takes to call any."""
-    fewest = ceil(judged / (level * (inliers + 1)) - 1e-9)
-    return (
-        f"Benjamini–Hochberg at {percent(level)}: of those called unknown at most {percent(level)} "
-        f"are expected to be of a known class; with {inliers} held-out inliers none is called so "
-        f"unless {fewest:,} or more of the {judged:,} images are"
-    )
 
 
 def _training(folder: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl.errors import ConfigError
+from anedl.intake.duplicates import MOST_NEAR_DISTANCE
 from anedl.methods.own_images import OWN_METHOD
 
 Say = Callable[[str], None]
@@ -19,6 +20,8 @@ class Wishes:
     """What the user may decide; None leaves a choice to `anedl fit`.
 
     `decisions` are files of `anedl review` (or the run folders that hold them), or one of them.
+    `near_distance` is in bits: images whose hashes differ by no more are near-duplicates, 0 for
+    those of equal pixels only; None is the usual distance, or that of the run that goes on.
     `options` are further ones of the engine or of the `method`, by name.
     """
 
@@ -27,6 +30,7 @@ class Wishes:
     seed: int = 0
     decisions: tuple[Path, ...] | Path | str = ()
     folds: int | None = None
+    near_distance: int | None = None
     method: str = OWN_METHOD
     options: Mapping[str, Any] = field(default_factory=dict)
     image_size: int | None = None
@@ -76,6 +80,11 @@ class Wishes:
             raise ConfigError(
                 f"--folds {self.folds}: p-values from folds promise nothing about the share of "
                 f"false alarms; leave out --false-alarms or --folds"
+            )
+        if self.near_distance is not None and not 0 <= self.near_distance <= MOST_NEAR_DISTANCE:
+            raise ConfigError(
+                f"--near-distance {self.near_distance}: 0 (only equal pixels) to "
+                f"{MOST_NEAR_DISTANCE} bits of the hashes that near-duplicates are found by"
             )
         for name in OF_EVERY_TRAINING:
             if name in self.options:

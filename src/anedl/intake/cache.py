@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
@@ -72,6 +72,11 @@ class ImageCache:
     def hashes(self) -> npt.NDArray[np.uint64]:
         """(N,) perceptual hashes."""
         return np.array([entry.hash for entry in self._kept], np.uint64)
+
+    @property
+    def depths(self) -> IntArray:
+        """(N,) bits that the values take in files of 16 bits, 0 for all other files."""
+        return np.array([entry.depth for entry in self._kept], np.int64)
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -193,13 +198,12 @@ def _examined(
         copied = None if stamp is None else known.get((item.path, stamp))
         if copied is not None and old is not None:
             row, entry = copied
-            facts = entry.width, entry.height, entry.digest, entry.hash
-            yield Entry(item, stamp, *facts), old.images[row]
+            yield replace(entry, item=item, stamp=stamp), old.images[row]
             continue
         answer = next(answers)
         if isinstance(answer, Examined):
             facts = answer.width, answer.height, answer.digest.hex(), answer.hash
-            yield Entry(item, stamp, *facts), answer.frame
+            yield Entry(item, stamp, *facts, depth=answer.depth), answer.frame
         else:
             yield Entry(item, stamp, reason=answer), None
 

@@ -5,6 +5,10 @@ the first frame of an animation, the first page of a document. Transparent parts
 sheet of paper: the colours stored underneath were never meant to be seen. Grey and 16-bit images
 keep their range, CMYK is converted without a colour profile.
 
+A camera of 12 bits may store its values in files of 16 and leave the highest bits empty. Nothing in
+such a file tells it from a dark picture, and brightening each by its own values would make them
+incomparable, so it comes out dark; `decode_deep` says how many bits it uses.
+
 Nothing here blocks or runs another program: pipes and devices are not opened, and formats that
 Pillow hands to an interpreter (EPS, WMF) are refused.
 """
@@ -68,12 +72,23 @@ def decode(path: Path) -> UInt8Array:
     Raises:
         UnreadableError: there is no such image; the message says why in one sentence.
     """
+    return decode_deep(path)[0]
+
+
+def decode_deep(path: Path) -> tuple[UInt8Array, int]:
+    """What `decode` returns, and how many bits the values take in a file of 16 bits; otherwise 0.
+
+    Raises:
+        UnreadableError: as `decode` does.
+    """
     with _opened(path) as image:
+        deep = _is_deep(image)
         image.load()
+        depth = _used_bits(image) if deep else 0
         pixels = _visible_colours(image)
         # After loading: Pillow turns some formats by itself and then forgets the orientation.
         upright = _turned(pixels, _orientation(image))
-    return np.ascontiguousarray(upright)
+    return np.ascontiguousarray(upright), depth
 
 
 def header_size(path: Path) -> tuple[int, int]:
@@ -162,6 +177,22 @@ def _visible_colours(image: Image.Image) -> UInt8Array:
     paper = Image.new("RGBA", image.size, "white")
     paper.alpha_composite(image.convert("RGBA"))
     return np.array(paper.convert("RGB"))
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Whether a file holds 16 bits a channel; to be asked before the image is loaded."""
+    if image.mode.startswith("I"):
+        return True
+    # Pillow has no mode for colours of 16 bits: it keeps the upper half of what is stored so.
+    return any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()) if len(tile) > 3)
+
+
+def _used_bits(image: Image.Image) -> int:
+    """Bits that the greatest value of a loaded image of 16 bits a channel takes, alpha left out."""
+    if image.mode.startswith("I"):
+        return int(np.asarray(image).max(initial=0)).bit_length()
+    colours = np.asarray(image.convert("RGB")).max(initial=0)  # the upper eight of 16 bits
+    return int(colours).bit_length() + 8 if colours else 0
 
 
 def _orientation(image: Image.Image) -> int:

@@ -1,4 +1,4 @@
-"""What was found in the labelled images and the pile, told before anything is trained."""
+"""What was found in the labelled images and the pile, before anything is trained."""
 
 import csv
 import io
@@ -13,14 +13,12 @@ import numpy as np
 from anedl import files
 from anedl.data.dataset import IntArray
 from anedl.intake.cache import ImageCache
-from anedl.intake.duplicates import exact_groups, shared_with
+from anedl.intake.cells import shielded
+from anedl.intake.duplicates import NEAR_DISTANCE, exact_groups, shared_with
 from anedl.intake.listing import Skipped
 from anedl.intake.partition import Partition
 
-IMBALANCE = 3.0  # the largest class over the smallest, from where it is worth a word
-FEW = 10  # images of a class to train on, below which it is worth a word
-_EXAMPLES = 5
-_MOST_LINES = 40  # classes that are listed one by one
+LOW_BITS = 14  # a file of 16 bits that uses no more shows less than a quarter of the light
 _ROLES = ("labelled", "validation", "calibration")
 
 
@@ -54,10 +52,15 @@ class Findings:
     skipped_reasons: dict[str, int]  # most frequent first
     exact: Repeats
     near: Repeats  # exact copies included
+    near_distance: int  # bits up to which hashes of near-duplicates differ; 0: equal pixels only
     conflicts: list[list[str]]  # near-duplicates under several labels, by name
+    exact_conflicts: int  # groups of exact copies under several labels
     roles: dict[str, dict[str, int]]  # role → class → images; empty before a partition
     pile_like: dict[str, int]  # role → pile images that are near-duplicates of one of its images
     withheld: int  # pile images like one that validates or calibrates, so not trained on
+    low_bits: int  # files of 16 bits whose values take 14 at most
+    lowest_bits: int  # how many bits the greatest value of these takes
+    remarks: tuple[str, ...] = ()  # what else whoever gathered the images noticed, a sentence each
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers, texts and lists."""
@@ -70,12 +73,14 @@ def find(
     skipped: Sequence[Skipped] = (),
     roles: Partition | None = None,
     decided: Mapping[int, str] | None = None,
+    near_distance: int = NEAR_DISTANCE,
 ) -> Findings:
     """Gather the facts of a cache of labelled images followed by the pile.
 
     `groups` (N,) are the duplicate groups of all its images, `skipped` what was passed over before
     the cache was built, `roles` a partition of the labelled images, in their order. `decided` are
-    the classes of pile images, by position, that count among the labelled ones.
+    the classes of pile images, by position, that count among the labelled ones; `near_distance` is
+    what the groups were found with.
     """
     given = {n: item.label for n, item in enumerate(cache.items) if item.label is not None}
     given |= decided or {}
@@ -95,6 +100,9 @@ def find(
             pile_like[name] = len(shared_with(groups, ours[part], pile))
         judges = ours[np.concatenate([roles.validation, roles.calibration])]
         withheld = len(shared_with(groups, judges, pile))
+    exact = exact_groups(cache.digests)
+    depths = cache.depths
+    low = depths[(depths > 0) & (depths <= LOW_BITS)]
     return Findings(
         class_counts=dict.fromkeys(classes, 0) | _counted(labels),
         pile=len(pile),
@@ -103,119 +111,31 @@ def find(
         skipped_labelled=sum(entry.labelled for entry in passed),
         skipped_pile=sum(not entry.labelled for entry in passed),
         skipped_reasons=dict(Counter(entry.reason for entry in passed).most_common()),
-        exact=_repeats(exact_groups(cache.digests), ours, pile),
+        exact=_repeats(exact, ours, pile),
         near=_repeats(groups, ours, pile),
+        near_distance=near_distance,
         conflicts=_conflicts(cache, groups[ours], ours, labels),
+        exact_conflicts=len(_conflicts(cache, exact[ours], ours, labels)),
         roles=by_role,
         pile_like=pile_like,
         withheld=withheld,
+        low_bits=len(low),
+        lowest_bits=int(low.max(initial=0)),
     )
 
 
-def describe(findings: Findings) -> str:
-    """The findings in words, for a terminal; warnings come last."""
-    counts = findings.class_counts
-    total = sum(counts.values())
-    lines = [f"labelled: {_number(total, 'image')} in {_number(len(counts), 'class', 'classes')}"]
-    width = max((len(name) for name in counts), default=0)
-    for name, count in list(counts.items())[:_MOST_LINES]:
-        shares = [f"{findings.roles[role].get(name, 0)} {_DOES[role]}" for role in findings.roles]
-        lines.append(f"  {name:<{width}}  {count:>6}" + (f"  ({', '.join(shares)})" * bool(shares)))
-    if len(counts) > _MOST_LINES:
-        lines.append(f"  and {len(counts) - _MOST_LINES} more classes")
-    if findings.labelled_sizes is not None:
-        lines.append(f"  {_sizes(findings.labelled_sizes)}")
-    lines.append(f"pile: {_number(findings.pile, 'image')}")
-    if findings.pile_sizes is not None:
-        lines.append(f"  {_sizes(findings.pile_sizes)}")
-    lines += _skipped_lines(findings)
-    lines += _repeat_lines(findings)
-    lines += [f"note: {warning}" for warning in warnings(findings)]
-    return "\n".join(lines)
-
-
-def warnings(findings: Findings) -> list[str]:
-    """What may spoil the result, a sentence each."""
-    found = []
-    counts = findings.class_counts
-    if counts:
-        most, least = max(counts, key=lambda n: counts[n]), min(counts, key=lambda n: counts[n])
-        if counts[most] >= IMBALANCE * counts[least]:
-            found.append(
-                f"the classes are uneven: {most!r} has {counts[most]} images, {least!r} "
-                f"{counts[least]}; accuracy on {least!r} is measured least well"
-            )
-    trained = findings.roles.get("labelled", counts)
-    few = [f"{name!r} ({count})" for name, count in trained.items() if count < FEW]
-    if few:
-        found.append(
-            f"fewer than {FEW} images to train on: {first_few(few)}; a few more labels there "
-            "help more than anything else"
-        )
-    if findings.conflicts:
-        example = " and ".join(findings.conflicts[0][:2])
-        found.append(
-            f"{_number(len(findings.conflicts), 'group')} of near-duplicates under different "
-            f"labels, such as {example}; one of the labels is probably wrong"
-        )
-    if findings.withheld:
-        found.append(
-            f"{_number(findings.withheld, 'pile image')} like a validation or calibration image: "
-            "sorted in the end but kept out of training"
-        )
-    return found
-
-
-def first_few(texts: Sequence[str]) -> str:
-    """The first of them with commas between, and how many more there are."""
-    more = len(texts) - _EXAMPLES
-    return ", ".join(texts[:_EXAMPLES]) + (f" and {more} more" if more > 0 else "")
-
-
 def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
-    """Write the files that are not used as CSV: part (labelled or pile), name, reason."""
+    """Write the files that are not used as CSV: part (labelled or pile), name, reason.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["part", "name", "reason"])
     for entry in skipped:
-        writer.writerow(["labelled" if entry.labelled else "pile", entry.name, entry.reason])
+        part = "labelled" if entry.labelled else "pile"
+        writer.writerow([part, shielded(entry.name), shielded(entry.reason)])
     files.write_text(path, text.getvalue())
-
-
-_DOES = {"labelled": "train", "validation": "validate", "calibration": "calibrate"}
-
-
-def _skipped_lines(findings: Findings) -> list[str]:
-    total = findings.skipped_labelled + findings.skipped_pile
-    if not total:
-        return ["skipped: nothing, every file could be read"]
-    where = f"{findings.skipped_labelled} labelled, {findings.skipped_pile} in the pile"
-    lines = [f"skipped: {_number(total, 'file')} ({where})"]
-    reasons = list(findings.skipped_reasons.items())
-    lines += [f"  {count:>6}  {reason}" for reason, count in reasons[:_EXAMPLES]]
-    if rest := sum(count for _, count in reasons[_EXAMPLES:]):
-        lines.append(f"  {rest:>6}  for other reasons")
-    return lines
-
-
-def _repeat_lines(findings: Findings) -> list[str]:
-    lines: list[str] = []
-    for title, repeats in (
-        ("exact duplicates", findings.exact),
-        ("near-duplicates", findings.near),
-    ):
-        if repeats.labelled or repeats.pile or repeats.across:
-            included = ", these included" if lines else ""
-            lines.append(
-                f"{title}{included}: {_number(repeats.labelled, 'extra copy', 'extra copies')} "
-                f"among the labelled, {repeats.pile} in the pile; "
-                f"{_number(repeats.across, 'pile image')} also labelled"
-            )
-    # Near-duplicates have one role together, so every image is counted once here.
-    like = [f"{n} like some that {_DOES[role]}" for role, n in findings.pile_like.items() if n]
-    if like:
-        lines[-1] += f" ({', '.join(like)})"
-    return lines or ["duplicates: none"]
 
 
 def _repeats(groups: IntArray, ours: IntArray, pile: IntArray) -> Repeats:
@@ -254,20 +174,5 @@ def _spread(values: IntArray) -> tuple[int, int, int]:
     return int(values.min()), int(np.median(values)), int(values.max())
 
 
-def _sizes(sizes: SizeRange) -> str:
-    if sizes.width[0] == sizes.width[2] and sizes.height[0] == sizes.height[2]:
-        return f"all {sizes.width[0]} × {sizes.height[0]} pixels"
-    return f"{_range(sizes.width)} pixels wide, {_range(sizes.height)} high"
-
-
-def _range(spread: tuple[int, int, int]) -> str:
-    least, median, most = spread
-    return str(least) if least == most else f"{least} to {most} (median {median})"
-
-
 def _counted(labels: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(labels).items()))
-
-
-def _number(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -34,6 +34,7 @@ class Entry:
     digest: str = ""
     hash: int = 0
     reason: str = ""  # empty for an image
+    depth: int = 0  # bits that the values take in a file of 16 bits; 0 for all other files
 
     @property
     def source(self) -> Source:
@@ -43,16 +44,18 @@ class Entry:
     def to_json(self) -> str:
         """One line; names of any bytes survive, as JSON escapes."""
         item = [str(self.item.path), self.item.name, self.item.label]
-        facts = [self.width, self.height, self.digest, f"{self.hash:016x}", self.reason]
+        hash_ = f"{self.hash:016x}"
+        facts = [self.width, self.height, self.digest, hash_, self.reason, self.depth]
         return json.dumps([*item, self.stamp, *facts], separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str) -> "Entry":
         """Read what `to_json` wrote."""
-        path, name, label, stamp, width, height, digest, hash_, reason = json.loads(line)
+        # An index that was written before the depth was looked at has none.
+        path, name, label, stamp, width, height, digest, hash_, reason, *depth = json.loads(line)
         item = Item(Path(path), name, label)
         made = None if stamp is None else (stamp[0], stamp[1], stamp[2])
-        return cls(item, made, width, height, digest, int(hash_, 16), reason)
+        return cls(item, made, width, height, digest, int(hash_, 16), reason, *depth)
 
 
 def header_line(side: int, files: int) -> str:

@@ -160,7 +160,8 @@ def _listed_in(source: Path, labelled: bool) -> Listing:
     first: dict[str, tuple[str, str]] = {}
     for row in read_rows(source, (PATH, LABEL) if labelled else (PATH,)):
         label = shown(unicodedata.normalize("NFC", row.label))
-        cells = {PATH: row.path.strip(), LABEL: label} if labelled else {PATH: row.path.strip()}
+        name = _as_meant(row.path, source.parent)
+        cells = {PATH: name.strip(), LABEL: label} if labelled else {PATH: name.strip()}
         empty = next((column for column, text in cells.items() if not text), None)
         if empty and labelled:
             raise DataError(
@@ -168,20 +169,46 @@ def _listed_in(source: Path, labelled: bool) -> Listing:
             )
         if empty:
             listing.skipped.append(Skipped(f"({row.place})", "the row names no file"))
-        elif row.path in first:
-            place, before = first[row.path]
+        elif name in first:
+            place, before = first[name]
             if before != label:
                 raise DataError(
-                    f"{source}, {row.place}, column {LABEL!r}: {shown(row.path)} is {label!r} "
+                    f"{source}, {row.place}, column {LABEL!r}: {shown(name)} is {label!r} "
                     f"here but {before!r} in {place}; keep one of them"
                 )
             reason = f"it is listed twice ({place} and {row.place}) and used once"
-            listing.skipped.append(Skipped(shown(row.path), reason, labelled))
+            listing.skipped.append(Skipped(shown(name), reason, labelled))
         else:
-            first[row.path] = (row.place, label)
-            path = Path(source.parent, row.path)
-            listing.items.append(Item(path, shown(row.path), label if labelled else None))
+            first[name] = (row.place, label)
+            path = Path(source.parent, name)
+            listing.items.append(Item(path, shown(name), label if labelled else None))
     return listing
+
+
+def _as_meant(path: str, folder: Path) -> str:
+    """A listed path without spaces around it, unless there is a file that is named with them."""
+    bare = path.strip()
+    return path if path == bare or os.path.lexists(folder / path) else bare
+
+
+def require_some_there(source: Path, listing: Listing) -> None:
+    """Refuse a list of which not a single file is there: its paths are meant in another way.
+
+    Raises:
+        DataError: says where the paths are taken from, and whether they would be found elsewhere.
+    """
+    items = listing.items
+    if not items or _is_folder(source) or any(os.path.lexists(item.path) for item in items):
+        return
+    folder, first = source.absolute().parent, items[0].path
+    meant = ""
+    if first.is_relative_to(folder) and os.path.lexists(first.relative_to(folder)):
+        meant = "; these are relative to the working folder"
+    raise DataError(
+        f"{shown(str(source))}: none of its {len(items):,} files is there, the first would be "
+        f"{shown(str(first))}. Relative paths are taken from the folder of the list{meant}: put "
+        f"the list where its paths begin, or write absolute ones"
+    )
 
 
 def _entries(folder: Path) -> Iterator[Path]:

@@ -1,7 +1,9 @@
 """Lists of images: CSV or Parquet with columns `path` and `label`, or text with a path a line.
 
-Paths are taken relative to the folder of the list. CSV is UTF-8 with a header line; a text list may
-separate its paths by NUL characters (`find -print0`) where names hold line breaks.
+Paths are taken relative to the folder of the list. CSV is UTF-8 with a header line, its columns
+separated by commas, semicolons or tabs, whichever the header shows; upper and lower case of their
+names are one. A text list may separate its paths by NUL characters (`find -print0`) where names
+hold line breaks.
 """
 
 import csv
@@ -15,6 +17,7 @@ from types import ModuleType
 from anedl.errors import DataError
 
 PATH, LABEL = "path", "label"
+_SEPARATORS = (",", ";", "\t")
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,14 @@ def import_parquet() -> ModuleType:
 
 
 def _csv_rows(source: Path, columns: Sequence[str]) -> Iterator[Row]:
-    delimiter = "\t" if source.suffix.lower() == ".tsv" else ","
+    usual = "\t" if source.suffix.lower() == ".tsv" else ","
     with source.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        separator, spaced = _habits(file.readline(), usual, columns)
+        file.seek(0)
         # Strict: a quote that is never closed would otherwise swallow the rest of the list.
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        reader = csv.reader(file, delimiter=separator, skipinitialspace=spaced, strict=True)
         try:
-            header = [name.strip().lower() for name in next(reader, [])]
+            header = [_column(name) for name in next(reader, [])]
             _require_columns(source, "line 1", header, columns)
             at = {name: header.index(name) for name in columns}
             for cells in reader:
@@ -85,18 +90,38 @@ def _csv_rows(source: Path, columns: Sequence[str]) -> Iterator[Row]:
             ) from error
 
 
+def _habits(header: str, usual: str, columns: Sequence[str]) -> tuple[str, bool]:
+    """How a CSV file separates its cells, and whether a space follows, by its header line."""
+    for separator in (usual, *_SEPARATORS):
+        try:
+            cells = next(csv.reader([header], delimiter=separator), [])
+        except csv.Error:
+            continue
+        if {*columns} <= {_column(cell) for cell in cells}:
+            return separator, any(cell.startswith(" ") for cell in cells[1:])
+    return usual, False
+
+
+def _column(name: str) -> str:
+    """The name of a column, however it is spelt."""
+    return name.strip().lower()
+
+
 def _parquet_rows(source: Path, columns: Sequence[str]) -> Iterator[Row]:
     parquet = import_parquet()
     arrow = importlib.import_module("pyarrow")
     try:
         with parquet.ParquetFile(source) as file:
-            _require_columns(source, "the schema", file.schema_arrow.names, columns)
+            written = file.schema_arrow.names
+            names = [_column(name) for name in written]
+            _require_columns(source, "the schema", names, columns)
+            at = {name: written[names.index(name)] for name in columns}
             number = 0
-            for batch in file.iter_batches(columns=list(columns)):
+            for batch in file.iter_batches(columns=list(at.values())):
                 for row in batch.to_pylist():
                     number += 1
-                    label = _text(row.get(LABEL)).strip()
-                    yield Row(f"row {number}", _text(row[PATH]), label)
+                    label = _text(row[at[LABEL]]).strip() if LABEL in at else ""
+                    yield Row(f"row {number}", _text(row[at[PATH]]), label)
     except arrow.ArrowException as error:
         raise DataError(f"{source}: not a readable Parquet file ({error})") from error
 

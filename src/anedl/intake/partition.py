@@ -58,7 +58,7 @@ def partition(
     units = _units(groups)
     by_class = [_pure_units(units, labels, label) for label in range(len(names))]
     wanted = max(minimum, 1 + sum(share > 0 for share in shares))
-    _require(by_class, labels, names, wanted)
+    _require(by_class, units, labels, names, wanted)
 
     kept = np.zeros(len(labels), bool) if only_train is None else np.isin(units, units[only_train])
     role = np.zeros(len(labels), np.int64)
@@ -132,14 +132,20 @@ def _take(left: Sequence[int], sizes: dict[int, int], target: int, spare: int) -
 
 
 def _require(
-    by_class: Sequence[IntArray], labels: IntArray, names: Sequence[str], minimum: int
+    by_class: Sequence[IntArray],
+    units: IntArray,
+    labels: IntArray,
+    names: Sequence[str],
+    minimum: int,
 ) -> None:
     """Refuse classes with fewer different images than the minimum, all of them at once."""
     short = []
     for label, pure in enumerate(by_class):
         files = int((labels == label).sum())
         if len(pure) < minimum:
-            alike = f" (in {files} files; near-duplicates count once)" if files > len(pure) else ""
+            several = len(np.unique(units[labels == label])) > len(pure)
+            once = "once, and not at all under several labels" if several else "once"
+            alike = f" (in {files} files; near-duplicates count {once})" * (files > len(pure))
             short.append(f"{names[label]!r} has {len(pure)}{alike}")
     if short:
         raise DataError(

@@ -133,6 +133,12 @@ class AnedlConfig(MethodConfig):
     )
     fixmatch_weight: float = option(1.0, "weight of FixMatch")
     fixmatch_threshold: float = option(0.0, "least confidence of a pseudo-label (as OpenMatch: 0)")
+    pseudo_labels: Literal["training", "average"] = option(
+        "training",
+        "who names the selected images: the model in training, by their weak view in every step "
+        "(released), or the averaged one, once an epoch, when it selects them (ours)",
+        later=True,
+    )
     fixmatch_trains_classifier: bool = option(
         True, "released: no, its gradient passes a frozen copy of the classifier"
     )
@@ -175,6 +181,11 @@ class AnedlConfig(MethodConfig):
                      "contrast_weight"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
+        if self.pseudo_labels == "average" and self.fixmatch_threshold:
+            raise ConfigError(
+                "option fixmatch_threshold: the averaged model names all that it selects; set it "
+                "to 0, or pseudo_labels to training"
+            )
         for name in ("debias_momentum", "fixmatch_threshold", "selection_quota"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"option {name}: must lie in 0…1, got {getattr(self, name)}")
@@ -237,6 +248,8 @@ class Anedl(Method):
         if config.contrast_weight:
             self.projection = ProjectionHead(width, config.contrast_width)
         self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
+        if config.pseudo_labels == "average":
+            self.named = torch.nn.Buffer(torch.zeros(task.pool_size, dtype=torch.int64))
         if config.negative_pool == "rest":
             # Steps since each pool image was last in the selected part of a batch.
             self.since_chosen = torch.nn.Buffer(torch.full((task.pool_size,), torch.inf))
@@ -295,13 +308,16 @@ class Anedl(Method):
         compared = pool if self.config.contrast_of == "pool" else chosen
         if self.config.contrast_weight and compared:
             terms["contrast"] = self._contrast(*compared)
-        if chosen:
+        if selected is not None:
             if self.config.selected_evidence:
-                guessed = self._pseudo_labels(chosen[0]).repeat(2)
+                guessed = self._pseudo_labels(chosen[0], selected.positions).repeat(2)
                 found = self._positive_terms(alpha_chosen, guessed, ramp)
                 weight = self.config.selected_evidence
                 terms |= {f"selected_{name}": weight * term for name, term in found.items()}
-            terms["fixmatch"], monitors["pseudo_confidence"] = self._fixmatch(*chosen)
+            weak, strong = chosen
+            terms["fixmatch"], monitors["pseudo_confidence"] = self._fixmatch(
+                weak, strong, selected.positions
+            )
         return Losses(terms, monitors)
 
     def _encode(self, views: list[Tensor]) -> list[Tensor]:
@@ -413,15 +429,28 @@ class Anedl(Method):
         return self.config.contrast_weight * value.mean()
 
     @torch.no_grad()
-    def _pseudo_labels(self, weak: Tensor) -> Tensor:
-        """The class that self-training takes images for, by the features of weak views (N, d)."""
-        logits = self.classifier(weak)
-        if self.config.debias:
-            logits = losses.debiased_logits(logits, self.prior, self.config.debias_tau)
-        labels: Tensor = logits.argmax(-1)
-        return labels
+    def _pseudo_labels(self, weak: Tensor, positions: Tensor) -> Tensor:
+        """The class (N,) that self-training takes images for.
 
-    def _fixmatch(self, weak: Tensor, strong: Tensor) -> tuple[Tensor, Tensor]:
+        By the features of weak views (N, d), or by what the averaged model called the pool images
+        at `positions` (N,).
+        """
+        if self.config.pseudo_labels == "average":
+            return self.named[positions]
+        return self._debiased(self.classifier(weak)).argmax(-1)
+
+    def _debiased(self, logits: Tensor) -> Tensor:
+        if not self.config.debias:
+            return logits
+        return losses.debiased_logits(logits, self.prior, self.config.debias_tau)
+
+    @torch.no_grad()
+    def hear(self, outputs: Outputs) -> None:
+        """Remember the class that the averaged model sees in each pool image, debiased."""
+        if self.config.pseudo_labels == "average":
+            self.named.copy_(self._debiased(outputs.logits).argmax(-1))
+
+    def _fixmatch(self, weak: Tensor, strong: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """FixMatch on selected images with debiased pseudo-labels; and their mean confidence."""
         config = self.config
         weight: Tensor = self.classifier.weight
@@ -431,15 +460,17 @@ class Anedl(Method):
         weak_logits = F.linear(weak.detach(), weight, bias).detach()
         strong_logits = F.linear(strong, weight, bias)
         if config.debias:
-            value = losses.debiased_fixmatch(
-                strong_logits, weak_logits, self.prior, config.fixmatch_threshold, config.debias_tau
-            )
+            strong_logits = losses.margin_logits(strong_logits, self.prior, config.debias_tau)
+        if config.pseudo_labels == "average":
+            value = losses.cross_entropy(strong_logits, self.named[positions])
+        else:
+            judged = self._debiased(weak_logits)
+            value = losses.fixmatch(strong_logits, judged, config.fixmatch_threshold)
+        if config.debias:
             with torch.no_grad():
                 self.prior.copy_(
                     losses.update_prior(self.prior, weak_logits, config.debias_momentum)
                 )
-        else:
-            value = losses.fixmatch(strong_logits, weak_logits, config.fixmatch_threshold)
         return config.fixmatch_weight * value.mean(), scores.max_softmax(weak_logits).mean()
 
     @property

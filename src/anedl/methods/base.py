@@ -168,6 +168,12 @@ class Method(nn.Module, ABC):
         """Choose, once an epoch, the pool images that join self-training; None selects all."""
         return None
 
+    def hear(self, outputs: Outputs) -> None:
+        """Take in what the averaged model says of every pool image, whenever it selects.
+
+        Called on the model in training. What it keeps must be a buffer, filled in place.
+        """
+
     @abstractmethod
     def outputs(self, images: Tensor) -> Outputs:
         """Evaluate (N, C, H, W) uint8 images, in evaluation mode and without gradient."""

@@ -105,6 +105,7 @@ def command(run: Run) -> str:
         "--out": "NEW_FOLDER",
         "--seed": run.config["seed"],
         "--method": None if run.config["method"] == OWN_METHOD else run.config["method"],
+        "--near-distance": (run.fit or {}).get("near_distance"),
         "--target-inlier-loss": run.calibration.level if run.calibration else None,
         "--image-size": own["image_size"],
         "--augmentation": own["augmentation"],

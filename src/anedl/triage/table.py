@@ -4,10 +4,8 @@ One row an image of the pile. `class` and `probability` are the likeliest known 
 state; `duplicate_group`, `cluster`, `labelled_duplicate` and the uncertainties are empty where
 there is none.
 
-A spreadsheet takes a cell that begins with = + - @ (or their full-width forms, or a tab or line
-break before them) for a formula, and a file may be named so by someone who means harm. Such a text
-gets an apostrophe before it, in the CSV only; so does a text that begins with an apostrophe, so
-taking one leading apostrophe away from a text always restores it. Numbers are left alone.
+In the CSV, and only there, a text that a spreadsheet would take for a formula is shielded by an
+apostrophe (`anedl.intake.cells`); numbers are left alone.
 """
 
 import csv
@@ -22,6 +20,7 @@ import numpy as np
 
 from anedl.errors import DataError
 from anedl.files import replacing, write_json
+from anedl.intake.cells import shielded, unshielded
 from anedl.intake.manifest import import_parquet
 from anedl.triage.verdict import STATES, Evidence, Labelled, Rules, Triage
 
@@ -36,7 +35,6 @@ COLUMNS = (
     "labelled_duplicate_class", "reason",
 )  # fmt: skip
 NEVER_EMPTY = ("file", "state", "class", "probability", "inlier_score", "p_value")
-MEANS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 
 Cell = str | float | int | None
 
@@ -94,16 +92,6 @@ def table_rows(triage: Triage) -> Iterator[dict[str, Cell]]:
             "labelled_duplicate_class": None if twin is None else twin.class_name,
             "reason": triage.reason[i],
         }
-
-
-def shielded(text: str) -> str:
-    """A text as it may stand in a spreadsheet: never a formula."""
-    return f"'{text}" if text.startswith(MEANS_FORMULA) else text
-
-
-def unshielded(cell: str) -> str:
-    """The text behind a cell."""
-    return cell[1:] if cell.startswith("'") else cell
 
 
 def _known(value: float) -> float | None:

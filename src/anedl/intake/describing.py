@@ -1,0 +1,146 @@
+"""Findings in words, for a terminal; whatever may spoil the result is named with its remedy."""
+
+from collections.abc import Sequence
+
+from anedl.intake.findings import Findings, SizeRange
+
+IMBALANCE = 3.0  # the largest class over the smallest, from where it is worth a word
+FEW = 10  # images of a class to train on, below which it is worth a word
+MOSTLY = 0.5  # of the pile kept out of training, from where it is worth a loud word
+IF_THEY_DIFFER = (
+    "if such images do differ (a camera that never moves, say), --near-distance 0 takes only equal "
+    "pixels for copies"
+)
+_EXAMPLES = 5
+_MOST_LINES = 40  # classes that are listed one by one
+_DOES = {"labelled": "train", "validation": "validate", "calibration": "calibrate"}
+
+
+def describe(findings: Findings) -> str:
+    """The findings in words, for a terminal; warnings come last."""
+    counts = findings.class_counts
+    total = sum(counts.values())
+    lines = [f"labelled: {_number(total, 'image')} in {_number(len(counts), 'class', 'classes')}"]
+    width = max((len(name) for name in counts), default=0)
+    for name, count in list(counts.items())[:_MOST_LINES]:
+        shares = [f"{findings.roles[role].get(name, 0)} {_DOES[role]}" for role in findings.roles]
+        lines.append(f"  {name:<{width}}  {count:>6}" + (f"  ({', '.join(shares)})" * bool(shares)))
+    if len(counts) > _MOST_LINES:
+        lines.append(f"  and {len(counts) - _MOST_LINES} more classes")
+    if findings.labelled_sizes is not None:
+        lines.append(f"  {_sizes(findings.labelled_sizes)}")
+    lines.append(f"pile: {_number(findings.pile, 'image')}")
+    if findings.pile_sizes is not None:
+        lines.append(f"  {_sizes(findings.pile_sizes)}")
+    lines += _skipped_lines(findings)
+    lines += _repeat_lines(findings)
+    lines += [f"note: {warning}" for warning in warnings(findings)]
+    lines += [f"WARNING: {alarm}" for alarm in alarms(findings)]
+    return "\n".join(lines)
+
+
+def warnings(findings: Findings) -> list[str]:
+    """What may spoil the result, a sentence each."""
+    found = []
+    counts = findings.class_counts
+    if counts:
+        most, least = max(counts, key=lambda n: counts[n]), min(counts, key=lambda n: counts[n])
+        if counts[most] > counts[least] and counts[most] >= IMBALANCE * counts[least]:
+            found.append(
+                f"the classes are uneven: {most!r} has {counts[most]} images, {least!r} "
+                f"{counts[least]}; accuracy on {least!r} is measured least well"
+            )
+    trained = findings.roles.get("labelled", counts)
+    few = [f"{name!r} ({count})" for name, count in trained.items() if count < FEW]
+    if few:
+        found.append(
+            f"fewer than {FEW} images to train on: {first_few(few)}; a few more labels there "
+            "help more than anything else"
+        )
+    remedy = f"; {IF_THEY_DIFFER}"
+    if findings.conflicts:
+        example = " and ".join(findings.conflicts[0][:2])
+        found.append(
+            f"{_number(len(findings.conflicts), 'group')} of near-duplicates under different "
+            f"labels, such as {example}; one of the labels is probably wrong"
+            f"{remedy if len(findings.conflicts) > findings.exact_conflicts else ''}"
+        )
+    if findings.low_bits:
+        bits = findings.lowest_bits
+        found.append(
+            f"{_number(findings.low_bits, 'file')} of 16 bits a pixel with only the lowest {bits} "
+            f"in use, and so dark, {round((2**bits - 1) / 257)} of 255 at most; where they should "
+            f"not look so, write them with values up to 65535"
+        )
+    if findings.withheld and not alarms(findings):
+        found.append(
+            f"{_number(findings.withheld, 'pile image')} like a validation or calibration image: "
+            "sorted in the end but kept out of training"
+        )
+    return [*found, *findings.remarks]
+
+
+def alarms(findings: Findings) -> list[str]:
+    """What leaves so little of the pile to learn from that it should be mended first."""
+    if not findings.withheld or findings.withheld < MOSTLY * findings.pile:
+        return []
+    remedy = f"; {IF_THEY_DIFFER}" if findings.near_distance else ""
+    return [
+        f"{findings.withheld:,} of the {_number(findings.pile, 'pile image')} are like a "
+        f"validation or calibration image and kept out of training: little of the pile is left to "
+        f"learn from{remedy}"
+    ]
+
+
+def first_few(texts: Sequence[str]) -> str:
+    """The first of them with commas between, and how many more there are."""
+    more = len(texts) - _EXAMPLES
+    return ", ".join(texts[:_EXAMPLES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _skipped_lines(findings: Findings) -> list[str]:
+    total = findings.skipped_labelled + findings.skipped_pile
+    if not total:
+        return ["skipped: nothing, every file could be read"]
+    where = f"{findings.skipped_labelled} labelled, {findings.skipped_pile} in the pile"
+    lines = [f"skipped: {_number(total, 'file')} ({where})"]
+    reasons = list(findings.skipped_reasons.items())
+    lines += [f"  {count:>6}  {reason}" for reason, count in reasons[:_EXAMPLES]]
+    if rest := sum(count for _, count in reasons[_EXAMPLES:]):
+        lines.append(f"  {rest:>6}  for other reasons")
+    return lines
+
+
+def _repeat_lines(findings: Findings) -> list[str]:
+    lines: list[str] = []
+    for title, repeats in (
+        ("exact duplicates", findings.exact),
+        ("near-duplicates", findings.near),
+    ):
+        if repeats.labelled or repeats.pile or repeats.across:
+            included = ", these included" if lines else ""
+            lines.append(
+                f"{title}{included}: {_number(repeats.labelled, 'extra copy', 'extra copies')} "
+                f"among the labelled, {repeats.pile} in the pile; "
+                f"{_number(repeats.across, 'pile image')} also labelled"
+            )
+    # Near-duplicates have one role together, so every image is counted once here.
+    like = [f"{n} like some that {_DOES[role]}" for role, n in findings.pile_like.items() if n]
+    if like:
+        lines[-1] += f" ({', '.join(like)})"
+    return lines or ["duplicates: none"]
+
+
+def _sizes(sizes: SizeRange) -> str:
+    if sizes.width[0] == sizes.width[2] and sizes.height[0] == sizes.height[2]:
+        return f"all {sizes.width[0]} × {sizes.height[0]} pixels"
+    return f"{_range(sizes.width)} pixels wide, {_range(sizes.height)} high"
+
+
+def _range(spread: tuple[int, int, int]) -> str:
+    least, median, most = spread
+    return str(least) if least == most else f"{least} to {most} (median {median})"
+
+
+def _number(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
