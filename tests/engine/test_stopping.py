@@ -13,6 +13,14 @@ from anedl.engine.stopping import StopRequest
 LOGGED = [2, 3, 5, 6, 8, 9]
 
 
+@pytest.fixture(autouse=True)
+def as_from_a_terminal():
+    """A shell that starts the tests in the background leaves them deaf to interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def signal_at(monkeypatch):
     """Send this process a signal when the run writes the log line of a step."""
