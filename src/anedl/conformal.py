@@ -12,7 +12,7 @@ Nothing is promised about outliers: how many of them are caught is the model's m
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, inf, sqrt
+from math import ceil, floor, inf, log10, sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -193,6 +193,13 @@ def benjamini_hochberg(p: Array, level: float) -> BoolArray:
     ordered = np.sort(values)
     passing = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / len(ordered))
     return values <= (ordered[passing[-1]] if len(passing) else -1.0)
+
+
+def askable(level: float) -> float:
+    """The least level of three digits that is not below this one, which is positive."""
+    digits = 2 - floor(log10(level))
+    scale: float = 10**digits
+    return ceil(level * scale - 1e-9) / scale
 
 
 def false_alarms_promise(level: float, inliers: int, judged: int) -> str:

@@ -1,7 +1,9 @@
 """Errors a user can act on: each says what is wrong, where, and what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+
+_EXAMPLES = 5  # that a message names before it only counts
 
 
 class AnedlError(Exception):
@@ -22,3 +24,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     near = get_close_matches(name, choices, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(choices)}"
     return ConfigError(f"unknown {kind} {name!r}: {hint}")
+
+
+def first_few(texts: Sequence[str]) -> str:
+    """The first of them with commas between, and how many more there are."""
+    more = len(texts) - _EXAMPLES
+    return ", ".join(texts[:_EXAMPLES]) + (f" and {more} more" if more > 0 else "")

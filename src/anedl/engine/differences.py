@@ -8,7 +8,7 @@ from typing import Any
 from anedl.data.settings import Setting
 from anedl.engine.config import BUDGETS, CUSTOM, TrainConfig
 from anedl.engine.spec import RunSpec, make_spec
-from anedl.intake.describing import first_few
+from anedl.errors import first_few
 from anedl.methods.catalogue import get_method
 from anedl.options import from_json, later_defaults
 

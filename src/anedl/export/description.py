@@ -7,12 +7,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil, floor, isfinite, log10
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anedl import __version__
-from anedl.conformal import Calibration, finest_level, percent, shortfall
+from anedl.conformal import Calibration, askable, finest_level, percent, shortfall
 from anedl.engine.run_files import MODEL_FILES
 from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.export.framing import Framing
@@ -72,8 +72,8 @@ class Rejection:
         if not reason:
             return ""
         return (
-            f"nothing is rejected, for {reason}; take a level of {_rounded_up(self.images)} or "
-            "more, or fit with more labelled images"
+            f"nothing is rejected, for {reason}; take a level of "
+            f"{askable(finest_level(self.images)):g} or more, or fit with more labelled images"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -229,13 +229,6 @@ def source_digest(weights: Path, calibration: Calibration | None, threshold: flo
     scores = None if calibration is None else calibration.to_json()
     digest.update(json.dumps([FORMAT, __version__, scores, threshold]).encode())
     return digest.hexdigest()
-
-
-def _rounded_up(images: int) -> str:
-    """The finest level that these held-out images certify, in three digits that still do."""
-    finest = finest_level(images)
-    digits = 2 - floor(log10(finest))
-    return f"{ceil(finest * 10**digits) / 10**digits:.{digits}f}".rstrip("0")
 
 
 def _calibration_record(folder: Path) -> dict[str, Any] | None:

@@ -111,11 +111,6 @@ def fewest_to_certify(level: float) -> int:
     return ceil(1 / level - 1e-9) - 1
 
 
-def askable(level: float) -> float:
-    """The least level of three digits that is not below this one."""
-    return ceil(1000 * level - 1e-9) / 1000
-
-
 def choose_folds(labelled: int, held_out: int, level: float, wanted: int | None = None) -> Choice:
     """How many models judge the pile, each by the labelled images it has not seen; 0: the one does.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anedl.conformal import percent
+from anedl.conformal import askable, percent
 from anedl.data.dataset import IntArray
 from anedl.errors import ConfigError, DataError
 from anedl.fit.choices import (
@@ -18,7 +18,6 @@ from anedl.fit.choices import (
     FEWEST_A_CLASS,
     VALIDATION_SHARE,
     Choice,
-    askable,
     choose_folds,
     fewest_to_certify,
 )

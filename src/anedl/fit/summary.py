@@ -15,11 +15,12 @@ from anedl.conformal import (
     false_alarms_promise,
     percent,
 )
+from anedl.errors import first_few
 from anedl.evaluation.starvation import starved
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import Comparison
 from anedl.fit.gather import Gathered
-from anedl.intake.describing import alarms, first_few
+from anedl.intake.describing import alarms
 from anedl.methods.catalogue import short_name
 from anedl.pollution import ShareEstimate
 from anedl.triage.clusters import Cluster

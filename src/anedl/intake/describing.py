@@ -1,7 +1,6 @@
 """Findings in words, for a terminal; whatever may spoil the result is named with its remedy."""
 
-from collections.abc import Sequence
-
+from anedl.errors import first_few
 from anedl.intake.findings import Findings, SizeRange
 
 IMBALANCE = 3.0  # the largest class over the smallest, from where it is worth a word
@@ -90,12 +89,6 @@ def alarms(findings: Findings) -> list[str]:
         f"validation or calibration image and kept out of training: little of the pile is left to "
         f"learn from{remedy}"
     ]
-
-
-def first_few(texts: Sequence[str]) -> str:
-    """The first of them with commas between, and how many more there are."""
-    more = len(texts) - _EXAMPLES
-    return ", ".join(texts[:_EXAMPLES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _skipped_lines(findings: Findings) -> list[str]:
