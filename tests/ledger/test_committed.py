@@ -1,11 +1,15 @@
 """The ledger that comes with the project, and the comparison that the README shows of it."""
 
+import argparse
 import shlex
 import statistics
 from pathlib import Path
 
 import pytest
 
+from anedl.cli.options import given_options
+from anedl.cli.train import add_arguments
+from anedl.engine.differences import differing_options
 from anedl.engine.spec import make_spec
 from anedl.ledger import read_ledger
 from anedl.methods.catalogue import METHODS
@@ -67,3 +71,19 @@ def test_the_readme_shows_what_the_ledger_holds(runs, method):
     )
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"| {README_NAMES[method]} | {error} | {auroc} |" in readme.splitlines()
+
+
+def test_every_command_gives_the_run_it_stands_for(runs):
+    """Also when a method's defaults have changed since: what it then had is in the command."""
+    for run in runs:
+        words = shlex.split(run.command)[2:]
+        parser = argparse.ArgumentParser()
+        add_arguments(parser, words)
+        given = parser.parse_args(words)
+        spec = make_spec(
+            given.setting, given.method, given.seed, given.fold, given.dev, given.pool_limit,
+            given_options(given, "train"), given_options(given, "options"), given.budget or "full",
+        )  # fmt: skip
+        assert spec.digest == run.config_hash, run.command
+        stated = differing_options(spec.to_json())
+        assert {name: stated[name] for name in run.options} == run.options, run.command

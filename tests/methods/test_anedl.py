@@ -56,9 +56,15 @@ def images(count: int) -> torch.Tensor:
     return torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8)
 
 
-def make_batch(stage: Stage, ratio: int = 2) -> Batch:
+def make_batch(stage: Stage, ratio: int = 2, early: bool = False) -> Batch:
+    """With `early` one more view of the labelled images, for the early part of a run."""
     torch.manual_seed(1)
-    labelled = Labelled((images(BATCH), images(BATCH)), torch.arange(BATCH) % CLASSES)
+    views = tuple(images(BATCH) for _ in range(2))
+    if early:
+        torch.manual_seed(2)
+        views = (*views, images(BATCH))
+        torch.manual_seed(3)
+    labelled = Labelled(views, torch.arange(BATCH) % CLASSES)
     parts = {}
     for name in ("pool", "selected") if stage is Stage.SELF_TRAIN else ("pool",):
         count = ratio * BATCH
@@ -78,14 +84,19 @@ def terms_of(stage=Stage.SELF_TRAIN, epoch=3.0, **options) -> dict[str, float]:
 class Reference:
     """Everything of Eq. 2 to 8 for one batch, from a forward pass of its own."""
 
-    def __init__(self, method: Anedl, batch: Batch) -> None:
-        views = [*batch.labelled.views, *batch.unlabelled["pool"].views]
+    def __init__(
+        self, method: Anedl, batch: Batch, labelled_views: tuple[int, int] = (0, 1)
+    ) -> None:
+        labelled = [batch.labelled.views[place] for place in labelled_views]
+        views = [*labelled, *batch.unlabelled["pool"].views]
         features = method.backbone(torch.cat(views))
         rows = 2 * BATCH
         self.labels = torch.cat([batch.labelled.labels] * 2)
         self.logits = method.classifier(features[:rows])
         self.alpha = method.detector(features)
         self.labelled, self.pool = self.alpha[:rows].double(), self.alpha[rows:].double()
+        # The pool once more with nothing else in the batch, as the release has it for Eq. 2.
+        self.pool_apart = method.detector(features[rows:]).double()
         self.y = F.one_hot(self.labels, CLASSES).double()
         self.weak = self.strong = None
         if "selected" in batch.unlabelled:
@@ -119,8 +130,9 @@ class Reference:
     def kl_labelled(self, target_evidence=100.0):
         return self.kl(self.labelled, 1 + (target_evidence - 1) * self.y)
 
-    def kl_pool(self):
-        return self.kl(self.pool, torch.ones_like(self.pool))
+    def kl_pool(self, pool=None):
+        pool = self.pool if pool is None else pool
+        return self.kl(pool, torch.ones_like(pool))
 
     def consistency(self):
         first, second = self.pool.chunk(2)
@@ -179,17 +191,21 @@ def test_the_papers_total(stage):
 
 
 @BOTH_STAGES
-@pytest.mark.parametrize(("epoch", "ramp"), [(0.0, 0.1), (4.99, 0.5), (9.0, 1.0), (60.2, 1.0)])
-def test_the_released_total(stage, epoch, ramp):
+@pytest.mark.parametrize(
+    ("epoch", "ramp", "second_view"), [(0.0, 0.1, 2), (0.49, 0.1, 2), (4.99, 0.5, 1), (9, 1.0, 1)]
+)
+def test_the_released_total(stage, epoch, ramp, second_view):
+    """Five classes: for 5 of 200 epochs (here half a one of 20) the second view is the strong."""
     method = make_method(**RELEASED)
-    batch = make_batch(stage)
+    batch = make_batch(stage, early=True)
     prior = method.prior.clone()
     found = method.loss(batch, at(stage, epoch))
-    r = Reference(method, batch)
+    r = Reference(method, batch, (0, second_view))
     uniform = torch.full_like(r.pool, 1 / CLASSES)
     labelled = 0.4 * r.mse(r.labelled, r.y + 1 / CLASSES) + 0.5 * r.var(r.labelled)
     labelled = labelled - 1e-4 * r.logdet(r.labelled) + 5e-4 * ramp * r.kl_labelled()
-    pool = 0.8 * r.mse(r.pool, uniform) - 2e-4 * r.logdet(r.pool) + 1e-3 * ramp * r.kl_pool()
+    pool = 0.8 * r.mse(r.pool_apart, uniform) - 2e-4 * r.logdet(r.pool_apart)
+    pool = pool + 1e-3 * ramp * r.kl_pool(r.pool_apart)
     total = r.cross_entropy() + labelled + pool
     if stage is Stage.SELF_TRAIN:
         total = total + r.fixmatch(prior) + 0.05 * r.consistency()
@@ -197,11 +213,78 @@ def test_the_released_total(stage, epoch, ramp):
     assert ("consistency" in found.terms) == (stage is Stage.SELF_TRAIN)
 
     # The same in the release's own arrangement: means over labelled and pool rows together.
-    rows = torch.cat([r.labelled, r.pool])
+    rows = torch.cat([r.labelled, r.pool_apart])
     target = torch.cat([r.y + 1 / CLASSES, uniform])
     beta = torch.cat([1 + 99 * r.y, torch.ones_like(r.pool)])
     together = 40 * r.mse(rows, target) - 0.01 * r.logdet(rows) + ramp * 0.05 * r.kl(rows, beta)
     close(labelled + pool, 0.03 * (together + 50 / 3 * r.var(r.labelled)), 1e-9)
+
+
+def test_separate_batches_of_the_head():
+    """Eq. 2 with the pool's own statistics; the running ones see three batches, one by one."""
+    batch, progress = make_batch(Stage.SELF_TRAIN), at(Stage.SELF_TRAIN)
+    joint, separate = make_method(), make_method(head_batches="separate")
+    found, other = (method.loss(batch, progress).terms for method in (joint, separate))
+    changed = {name for name in found if not torch.equal(found[name], other[name])}
+    assert changed == {"n_error", "n_logdet", "n_kl"}
+
+    views = [*batch.labelled.views, *batch.unlabelled["pool"].views]
+    method = make_method(head_batches="separate")
+    first = method.backbone(torch.cat(views))
+    chosen = method.backbone(torch.cat(batch.unlabelled["selected"].views))
+    for features in (first, first[2 * BATCH :], chosen):
+        method.detector(features)
+    for name, expected in method.detector.named_buffers():
+        torch.testing.assert_close(separate.detector.get_buffer(name), expected)
+    assert separate.detector.hidden[1].num_batches_tracked == 3
+    assert joint.detector.hidden[1].num_batches_tracked == 1
+
+
+def test_separate_batches_stop_the_same_gradients():
+    assert reach(head_batches="separate") == reach()
+
+
+def test_selected_evidence_with_separate_batches():
+    """The selected images' evidence comes from a batch of their own."""
+    batch = make_batch(Stage.SELF_TRAIN)
+    method = make_method(head_batches="separate", selected_evidence=0.5)
+    found = method.loss(batch, at(Stage.SELF_TRAIN)).terms
+    twin = make_method(head_batches="separate")
+    r = Reference(twin, batch)
+    chosen = twin.backbone(torch.cat(batch.unlabelled["selected"].views))
+    alpha = twin.detector(chosen).double()
+    label = (r.weak.double() - twin.prior.double().log()).argmax(1).repeat(2)
+    expected = 0.5 * 0.4 * r.mse(alpha, F.one_hot(label, CLASSES).double())
+    close(found["selected_p_error"], expected)
+
+
+def test_early_views():
+    """What is asked for, and how long the early part is."""
+    method = make_method(early_labelled_views=("flip", "strong"))
+    assert method.wants(Stage.PRETRAIN)["labelled"].views == (View.FLIP, View.WEAK, View.STRONG)
+    assert method.config.early_share == CLASSES / 200
+    assert make_method().config.early_share is None
+    assert make_method().wants(Stage.PRETRAIN)["labelled"].views == (View.FLIP, View.WEAK)
+    both = make_method(early_labelled_views=("weak", "strong"), early_share=0.5)
+    assert both.config.early_share == 0.5
+    assert both.wants(Stage.SELF_TRAIN)["labelled"].views == tuple(
+        map(View, ("flip", "weak", "weak", "strong"))
+    )
+    many = replace(TASK, classes=300)
+    config = AnedlConfig(early_labelled_views=("flip", "strong")).resolved(many)
+    assert config.early_share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"early_labelled_views": ("strong",)}, "as many views as labelled_views \\(2\\), got 1"),
+        ({"early_share": 1.5}, "early_share: must lie in 0…1"),
+    ],
+)
+def test_early_views_that_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        AnedlConfig(**options)
 
 
 def test_the_total_is_the_sum_of_the_terms():
@@ -240,7 +323,8 @@ def gradient_norms(term: torch.Tensor, method: Anedl) -> dict[str, float]:
 def reach(**options) -> dict[str, set[str]]:
     """Which parts each term trains."""
     method = make_method(**options)
-    terms = method.loss(make_batch(Stage.SELF_TRAIN), at(Stage.SELF_TRAIN)).terms
+    batch = make_batch(Stage.SELF_TRAIN, early="early_labelled_views" in options)
+    terms = method.loss(batch, at(Stage.SELF_TRAIN)).terms
     return {
         name: {part for part, norm in gradient_norms(term, method).items() if norm > 0}
         for name, term in terms.items()
@@ -858,7 +942,7 @@ def test_every_option_is_tried_in_this_file():
         "selection_share", "selection_count", "selection_view", "score", "top_m",
         "selected_evidence", "negative_pool", "selection_quota", "selected_ratio",
         "contrast_weight", "contrast_of", "contrast_temperature", "contrast_width",
-        "pseudo_labels",
+        "pseudo_labels", "early_labelled_views", "early_share", "head_batches",
     }  # fmt: skip
     assert {a_field.name for a_field in fields(AnedlConfig)} == tried
 
@@ -866,7 +950,7 @@ def test_every_option_is_tried_in_this_file():
 def test_the_release_differs_from_the_paper_where_the_table_says():
     assert set(RELEASED) == {
         "variance_weight", "label_target", "consistency_from", "pool_views",
-        "fixmatch_trains_classifier", "selection_view",
+        "fixmatch_trains_classifier", "selection_view", "early_labelled_views", "head_batches",
     }  # fmt: skip
     released = AnedlConfig(**RELEASED)
     assert (released.fixmatch_threshold, released.debias_tau, released.debias_momentum) == (

@@ -46,9 +46,10 @@ def images(count: int) -> torch.Tensor:
     return torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8)
 
 
-def make_batch(stage: Stage) -> Batch:
+def make_batch(stage: Stage, labelled_views: int = 2) -> Batch:
     torch.manual_seed(1)
-    labelled = Labelled((images(BATCH), images(BATCH)), torch.tensor([0, 1, 2, 3, 3]))
+    views = tuple(images(BATCH) for _ in range(labelled_views))
+    labelled = Labelled(views, torch.tensor([0, 1, 2, 3, 3]))
     names = ("pool", "selected") if stage is Stage.SELF_TRAIN else ("pool",)
     return Batch(
         labelled,
@@ -143,6 +144,23 @@ def test_every_term_trains_the_trunk_and_its_head(term, trains_classifier, train
     ]:
         assert (head.weight.grad is not None and head.weight.grad.any().item()) is trained
     assert all(p.grad is not None for p in method.backbone.parameters())
+
+
+@pytest.mark.parametrize(("fraction", "second"), [(0.0, 2), (0.019, 2), (0.021, 1), (1.0, 1)])
+def test_early_views(fraction, second):
+    """Four classes: for four of 200 epochs the second labelled view is the third that is made."""
+    method = make_method(early_labelled_views=("flip", "strong"))
+    views = method.wants(Stage.SELF_TRAIN)["labelled"].views
+    assert views == (View.FLIP, View.WEAK, View.STRONG)
+    batch = make_batch(Stage.SELF_TRAIN, labelled_views=3)
+    progress = Progress(Stage.SELF_TRAIN, torch.tensor(0.0), torch.tensor(fraction))
+    found = method.loss(batch, progress).terms
+    first = batch.labelled.views[0], batch.labelled.views[second]
+    meant = Batch(Labelled(first, batch.labelled.labels), batch.unlabelled)
+    expected = make_method().loss(meant, progress).terms
+    assert {name: value.item() for name, value in found.items()} == {
+        name: value.item() for name, value in expected.items()
+    }
 
 
 def test_wants():

@@ -54,7 +54,7 @@ def _argument(wanted: Any) -> dict[str, Any]:
     if origin is Literal:
         return {"choices": get_args(wanted)}
     if origin is tuple:
-        return {"nargs": "+", **_argument(get_args(wanted)[0])}
+        return {"nargs": "*", **_argument(get_args(wanted)[0])}
     if origin in (Union, UnionType):
         (inner,) = [arg for arg in get_args(wanted) if arg is not NoneType]
         return {"type": _or_none(inner), "metavar": inner.__name__.upper()}

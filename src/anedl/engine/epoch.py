@@ -37,7 +37,7 @@ def take_epoch(stepper: Stepper, seed: int, epoch: int, row: int = 0) -> Iterato
 
 
 def images_a_step(stepper: Stepper) -> int:
-    """Views that a step of the present stage passes through the network."""
+    """Views that a step of the present stage makes; all but early ones pass the network."""
     wants = stepper.method.wants(stepper.stage).values()
     return stepper.config.batch_size * sum(len(want.views) * want.ratio for want in wants)
 

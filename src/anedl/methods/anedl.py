@@ -34,6 +34,12 @@ from anedl.methods.base import (
     Task,
     Want,
 )
+from anedl.methods.early_views import (
+    check_early,
+    released_share,
+    views_to_make,
+    views_to_train_on,
+)
 from anedl.methods.ranking import highest_of_each
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, ProjectionHead, SoftmaxHead
@@ -102,6 +108,18 @@ class AnedlConfig(MethodConfig):
     labelled_views: tuple[ViewName, ...] = option(
         ("flip", "weak"), "views of labelled images (released: flip and weak; paper: one)"
     )
+    early_labelled_views: tuple[ViewName, ...] = option(
+        (),
+        "views of labelled images in the first part of a run, where they are others (released: "
+        "flip and strong)",
+        later=True,
+    )
+    early_share: float | None = option(
+        None,
+        "share of the run that this part is; default: as many epochs of 200 as there are classes "
+        "(released)",
+        later=True,
+    )
     pool_views: tuple[ViewName, ...] = option(
         ("weak", "strong"), "the two views of Eq. 6 (released: weak twice)"
     )
@@ -166,6 +184,13 @@ class AnedlConfig(MethodConfig):
         None, "hidden width of the evidential head; default: the trunk's"
     )
     head_batchnorm: bool = option(True, "BatchNorm in the evidential head")
+    head_batches: Literal["joint", "separate"] = option(
+        "joint",
+        "rows that share BatchNorm statistics in the evidential head: labelled and pool images, "
+        "for Eq. 2 too (ours), or for Eq. 2 the pool alone once more; then the selected ones move "
+        "the running statistics as well (released)",
+        later=True,
+    )
     forward_passes: Literal["two", "one"] = option(
         "two",
         "selected images in a pass of their own (released), or with the others (other BN batch)",
@@ -174,6 +199,7 @@ class AnedlConfig(MethodConfig):
     def __post_init__(self) -> None:
         if not self.labelled_views or len(self.pool_views) != 2:
             raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
+        check_early(self.labelled_views, self.early_labelled_views, self.early_share)
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
         for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
@@ -199,12 +225,14 @@ class AnedlConfig(MethodConfig):
                 raise ConfigError(f"option {name}: must be at least 1, got {value}")
 
     def resolved(self, task: Task) -> Self:
-        """Take from the task what was not given of M, O and λ_CON."""
-        defaults = {
+        """Take from the task what was not given of M, O, λ_CON and the early part's length."""
+        defaults: dict[str, Any] = {
             "consistency_weight": task.consistency_weight,
             "selection_share": task.inlier_share,
             "top_m": task.top_m,
         }
+        if self.early_labelled_views:
+            defaults["early_share"] = released_share(task.classes)
         missing: dict[str, Any] = {
             key: value for key, value in defaults.items() if getattr(self, key) is None
         }
@@ -218,7 +246,9 @@ RELEASED: dict[str, Any] = {
     "variance_weight": 1.25,
     "label_target": "plus-uniform",
     "consistency_from": "self-training",
+    "early_labelled_views": ("flip", "strong"),
     "pool_views": ("weak", "weak"),
+    "head_batches": "separate",
     "fixmatch_trains_classifier": False,
     "selection_view": "flip",
 }
@@ -257,8 +287,9 @@ class Anedl(Method):
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
         config = self.config
+        labelled = views_to_make(config.labelled_views, config.early_labelled_views)
         wants = {
-            "labelled": Want(Source.LABELLED, tuple(map(View, config.labelled_views))),
+            "labelled": Want(Source.LABELLED, tuple(map(View, labelled))),
             "pool": Want(Source.POOL, tuple(map(View, config.pool_views)), config.pool_ratio),
         }
         if stage is Stage.SELF_TRAIN:
@@ -269,14 +300,21 @@ class Anedl(Method):
 
     def loss(self, batch: Batch, progress: Progress) -> Losses:
         """The terms of Eq. 7, each already weighted."""
-        first = [*batch.labelled.views, *batch.unlabelled["pool"].views]
+        labelled_views = views_to_train_on(
+            batch.labelled.views,
+            self.config.labelled_views,
+            self.config.early_labelled_views,
+            self.config.early_share,
+            progress,
+        )
+        first = [*labelled_views, *batch.unlabelled["pool"].views]
         selected = batch.unlabelled.get("selected")
         second = list(selected.views) if selected is not None else []
         if self.config.forward_passes == "one":
             features = self._encode(first + second)
         else:
             features = self._encode(first) + (self._encode(second) if second else [])
-        count = len(batch.labelled.views)
+        count = len(labelled_views)
         labelled, pool, chosen = (
             features[:count],
             features[count : count + 2],
@@ -287,7 +325,7 @@ class Anedl(Method):
         logits = self.classifier(torch.cat(labelled))
         terms = {"ce": losses.cross_entropy(logits, labels).mean()}
         alpha_labelled, alpha_pool, alpha_pool_head, alpha_chosen = self._concentrations(
-            labelled, pool, chosen if self.config.selected_evidence else []
+            labelled, pool, chosen
         )
         ramp = self._kl_ramp(progress)
         judged = len(labels) // (count if self.config.edl_labelled_views == "first" else 1)
@@ -330,18 +368,31 @@ class Anedl(Method):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Alpha of labelled and pool images, of the pool for the head alone, and of the chosen.
 
-        The third has the values of the second, but its gradient stops at the features. All rows
-        pass the head together: with BatchNorm statistics of their own the head could tell labelled
-        from pool rows by these, and would have learnt nothing that holds at test time.
+        The third differs from the second in that its gradient stops at the features; with separate
+        batches in value too. The fourth is empty where nothing asks for it.
         """
-        features = torch.cat(labelled + pool + chosen)
+        config = self.config
+        head_only = config.negative and (config.detach_negative or config.detach_pool_kl)
+        if config.head_batches == "separate":
+            rows = sum(len(part) for part in labelled)
+            alpha_labelled, alpha_pool = self.detector(torch.cat(labelled + pool)).tensor_split(
+                [rows]
+            )
+            again = self.detector(torch.cat(pool).detach()) if head_only else alpha_pool
+            alpha_chosen = self.detector(torch.cat(chosen)) if chosen else alpha_pool[:0]
+            return alpha_labelled, alpha_pool, again, alpha_chosen
+        # All rows pass the head together: with BatchNorm statistics of their own the head could
+        # tell labelled from pool rows by these, and would have learnt nothing that holds at test
+        # time.
+        judged = labelled + pool + (chosen if config.selected_evidence else [])
+        features = torch.cat(judged)
         rows = sum(len(part) for part in labelled)
         ends = [rows, rows + sum(len(part) for part in pool)]
         alpha_labelled, alpha_pool, alpha_chosen = self.detector(features).tensor_split(ends)
-        head_only = alpha_pool
-        if self.config.negative and (self.config.detach_negative or self.config.detach_pool_kl):
-            head_only = self.detector.again(features.detach()).tensor_split(ends)[1]
-        return alpha_labelled, alpha_pool, head_only, alpha_chosen
+        again = alpha_pool
+        if head_only:
+            again = self.detector.again(features.detach()).tensor_split(ends)[1]
+        return alpha_labelled, alpha_pool, again, alpha_chosen
 
     def _not_selected(self, batch: Batch) -> Tensor | None:
         """1.0 for each row of the pool's views that Eq. 2 and 5 are to see, else 0.0; None for all.

@@ -33,6 +33,12 @@ from anedl.methods.base import (
     Task,
     Want,
 )
+from anedl.methods.early_views import (
+    check_early,
+    released_share,
+    views_to_make,
+    views_to_train_on,
+)
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.networks.one_vs_all_head import OneVsAllHead
@@ -55,6 +61,17 @@ class OpenMatchConfig(MethodConfig):
     labelled_views: tuple[ViewName, ...] = option(
         ("flip", "weak"), "views of labelled images (paper: two; which: as ANEDL)"
     )
+    early_labelled_views: tuple[ViewName, ...] = option(
+        (),
+        "views of labelled images in the first part of a run, where they are others (released: "
+        "flip and strong)",
+        later=True,
+    )
+    early_share: float | None = option(
+        None,
+        "share of the run that this part is; default: as many epochs of 200 as there are classes",
+        later=True,
+    )
     pool_views: tuple[ViewName, ...] = option(
         ("weak", "weak"), "the two views of OEM and SOCR (paper)"
     )
@@ -71,14 +88,18 @@ class OpenMatchConfig(MethodConfig):
     def __post_init__(self) -> None:
         if not self.labelled_views or len(self.pool_views) != 2:
             raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
+        check_early(self.labelled_views, self.early_labelled_views, self.early_share)
         if self.pool_ratio < 1:
             raise ConfigError(f"option pool_ratio: must be at least 1, got {self.pool_ratio}")
 
     def resolved(self, task: Task) -> Self:
-        """Take the weight of SOCR from the data set if it was not given."""
-        if self.consistency_weight is not None:
-            return self
-        return replace(self, consistency_weight=SOCR_WEIGHTS.get(task.dataset, DEFAULT_SOCR_WEIGHT))
+        """Take the weight of SOCR from the data set, the early part's length from the classes."""
+        weight, share = self.consistency_weight, self.early_share
+        if weight is None:
+            weight = SOCR_WEIGHTS.get(task.dataset, DEFAULT_SOCR_WEIGHT)
+        if share is None and self.early_labelled_views:
+            share = released_share(task.classes)
+        return replace(self, consistency_weight=weight, early_share=share)
 
 
 class OpenMatch(Method):
@@ -95,8 +116,9 @@ class OpenMatch(Method):
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
         config = self.config
+        labelled = views_to_make(config.labelled_views, config.early_labelled_views)
         wants = {
-            "labelled": Want(Source.LABELLED, tuple(map(View, config.labelled_views))),
+            "labelled": Want(Source.LABELLED, tuple(map(View, labelled))),
             "pool": Want(Source.POOL, tuple(map(View, config.pool_views)), config.pool_ratio),
         }
         if stage is Stage.SELF_TRAIN:
@@ -108,8 +130,8 @@ class OpenMatch(Method):
         """Cross-entropy, one-vs-all loss, OEM and SOCR; FixMatch once there are selected images."""
         config = self.config
         assert config.consistency_weight is not None
-        labelled, pool, chosen = self._features(batch)
-        labels = batch.labelled.labels.repeat(len(batch.labelled.views))
+        labelled, pool, chosen = self._features(batch, progress)
+        labels = batch.labelled.labels.repeat(len(config.labelled_views))
         ova_labelled, ova_pool = self.detector(torch.cat([labelled, pool])).tensor_split(
             [len(labelled)]
         )
@@ -128,10 +150,17 @@ class OpenMatch(Method):
             monitors["pseudo_confidence"] = scores.max_softmax(weak.detach()).mean()
         return Losses(terms, monitors)
 
-    def _features(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _features(self, batch: Batch, progress: Progress) -> tuple[Tensor, Tensor, Tensor | None]:
         """Features of all labelled views, both pool views and, if any, both selected views."""
-        first = torch.cat([*batch.labelled.views, *batch.unlabelled["pool"].views])
-        rows = len(batch.labelled.labels) * len(batch.labelled.views)
+        labelled_views = views_to_train_on(
+            batch.labelled.views,
+            self.config.labelled_views,
+            self.config.early_labelled_views,
+            self.config.early_share,
+            progress,
+        )
+        first = torch.cat([*labelled_views, *batch.unlabelled["pool"].views])
+        rows = len(batch.labelled.labels) * len(labelled_views)
         selected = batch.unlabelled.get("selected")
         chosen: Tensor | None
         if selected is None:
