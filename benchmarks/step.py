@@ -120,7 +120,7 @@ def measure(stepper, stage, steps, selected, before=0):
 
 def floor_ms(stepper, size):
     """Time that the trunk's multiplications alone would take at the rate above."""
-    views = sum(len(want.views) * want.ratio for want in stepper.stream.wants.values())
+    views = sum(want.passed for want in stepper.stream.wants.values())
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         trunk = build_backbone(stepper.config.backbone, 3, 0.001)
         trunk(torch.empty(2, 3, size, size)).sum().backward()

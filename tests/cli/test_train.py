@@ -1,6 +1,7 @@
 """The commands around training, on tiny runs."""
 
 import json
+from dataclasses import fields
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_every_option_of_every_method_has_a_flag_with_help(method, capsys):
     with pytest.raises(SystemExit):
         main(["train", "--method", method, "--help"])
     printed = capsys.readouterr().out
-    for name in METHODS[method].method.config_type.__dataclass_fields__:
+    for name in (a.name for a in fields(METHODS[method].method.config_type)):
         assert f"--{name.replace('_', '-')}" in printed
 
 

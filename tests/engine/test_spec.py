@@ -23,6 +23,20 @@ def test_every_pair_makes_a_spec_that_survives_its_file(tmp_path, setting, metho
     assert again.digest == spec.digest
 
 
+@pytest.mark.parametrize("method", ["anedl", "anedl-released", "openmatch", "edl", "iedl"])
+def test_labelled_views_that_are_given_hold_from_the_start(method):
+    """The release's early views are for its own; none of ours would want them mixed in."""
+    plain = make_spec("cifar100-55/50", method).options
+    assert (plain.early_labelled_views, plain.early_share) == (("flip", "strong"), 55 / 200)
+    given = make_spec("cifar100-55/50", method, options={"labelled_views": ["weak"]}).options
+    assert (given.labelled_views, given.early_labelled_views) == (("weak",), ())
+    both = {"labelled_views": ["weak"], "early_labelled_views": ["strong"], "early_share": 0.5}
+    options = make_spec("cifar100-55/50", method, options=both).options
+    assert (options.early_labelled_views, options.early_share) == (("strong",), 0.5)
+    assert make_spec("cifar100-80/50", method, development=True).options.early_share < 80 / 200
+    assert make_spec("digits", "anedl").options.early_labelled_views == ()
+
+
 def test_defaults_come_in_layers():
     plain = make_spec("cifar100-55/50").train
     assert (plain.epochs, plain.epoch_steps, plain.batch_size, plain.pretrain_epochs) == (

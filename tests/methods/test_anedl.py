@@ -261,7 +261,9 @@ def test_selected_evidence_with_separate_batches():
 def test_early_views():
     """What is asked for, and how long the early part is."""
     method = make_method(early_labelled_views=("flip", "strong"))
-    assert method.wants(Stage.PRETRAIN)["labelled"].views == (View.FLIP, View.WEAK, View.STRONG)
+    labelled = method.wants(Stage.PRETRAIN)["labelled"]
+    assert labelled.views == (View.FLIP, View.WEAK, View.STRONG)
+    assert labelled.passed == 2, "of which two pass the network"
     assert method.config.early_share == CLASSES / 200
     assert make_method().config.early_share is None
     assert make_method().wants(Stage.PRETRAIN)["labelled"].views == (View.FLIP, View.WEAK)

@@ -52,9 +52,10 @@ def images(count: int) -> torch.Tensor:
     return torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8)
 
 
-def make_batch(stage: Stage) -> Batch:
+def make_batch(stage: Stage, labelled_views: int = 2) -> Batch:
     torch.manual_seed(1)
-    labelled = Labelled((images(BATCH), images(BATCH)), torch.arange(BATCH) % CLASSES)
+    views = tuple(images(BATCH) for _ in range(labelled_views))
+    labelled = Labelled(views, torch.arange(BATCH) % CLASSES)
     if stage is Stage.PRETRAIN:
         return Batch(labelled, {})
     selected = Unlabelled((images(POOL), images(POOL)), torch.arange(POOL))
@@ -160,6 +161,22 @@ def test_every_term_trains_the_trunk_and_its_head(term, head, idle):
     assert all(p.grad is not None for p in method.backbone.parameters())
     assert all(p.grad is not None for p in method.get_submodule(head).parameters())
     assert all(p.grad is None for p in method.get_submodule(idle).parameters())
+
+
+@pytest.mark.parametrize(("fraction", "second"), [(0.0, 2), (0.024, 2), (0.026, 1), (1.0, 1)])
+def test_early_views(fraction, second):
+    """Five classes: for five of 200 epochs the second labelled view is the third that is made."""
+    method = make_method(early_labelled_views=("flip", "strong"))
+    views = method.wants(Stage.SELF_TRAIN)["labelled"].views
+    assert views == (View.FLIP, View.WEAK, View.STRONG)
+    batch = make_batch(Stage.SELF_TRAIN, labelled_views=3)
+    progress = at(Stage.SELF_TRAIN, fraction)
+    found = method.loss(batch, progress).terms
+    meant = Labelled((batch.labelled.views[0], batch.labelled.views[second]), batch.labelled.labels)
+    expected = make_method().loss(Batch(meant, batch.unlabelled), progress).terms
+    assert {name: value.item() for name, value in found.items()} == {
+        name: value.item() for name, value in expected.items()
+    }
 
 
 def test_wants():

@@ -37,9 +37,9 @@ def take_epoch(stepper: Stepper, seed: int, epoch: int, row: int = 0) -> Iterato
 
 
 def images_a_step(stepper: Stepper) -> int:
-    """Views that a step of the present stage makes; all but early ones pass the network."""
+    """Views that a step of the present stage passes through the network."""
     wants = stepper.method.wants(stepper.stage).values()
-    return stepper.config.batch_size * sum(len(want.views) * want.ratio for want in wants)
+    return stepper.config.batch_size * sum(want.passed for want in wants)
 
 
 def _mixed(seed: int, step: int) -> int:

@@ -176,7 +176,11 @@ def _method_config(
 ) -> MethodConfig:
     """The method's options in their layers; those in epochs scaled to the length of the run."""
     config_type = entry.method.config_type
-    options = {**entry.options, **entry.by_dataset.get(dataset, {}), **given}
+    stated = {**entry.options, **entry.by_dataset.get(dataset, {})}
+    for name, dropped in config_type.drops.items():
+        if name in given:
+            stated.pop(dropped, None)
+    options = {**stated, **given}
     defaults = {a_field.name: field_default(a_field) for a_field in fields(config_type)}
     for name, least in entry.in_epochs.items():
         if name not in given:

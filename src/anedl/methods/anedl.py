@@ -35,9 +35,12 @@ from anedl.methods.base import (
     Want,
 )
 from anedl.methods.early_views import (
+    DROPS,
     check_early,
-    released_share,
-    views_to_make,
+    early_share_option,
+    early_views_option,
+    labelled_want,
+    resolved_share,
     views_to_train_on,
 )
 from anedl.methods.ranking import highest_of_each
@@ -55,6 +58,8 @@ ScoreName = Literal[
 @dataclass(frozen=True)
 class AnedlConfig(MethodConfig):
     """Every choice in ANEDL; where the paper leaves one open, the help text says whose it is."""
+
+    drops = DROPS
 
     lambda_p: float = option(0.4, "λ_P of Eq. 8, weight of the labelled evidential loss (released)")
     lambda_n: float = option(0.8, "λ_N of Eq. 8, weight of the pool's evidential loss (released)")
@@ -108,18 +113,8 @@ class AnedlConfig(MethodConfig):
     labelled_views: tuple[ViewName, ...] = option(
         ("flip", "weak"), "views of labelled images (released: flip and weak; paper: one)"
     )
-    early_labelled_views: tuple[ViewName, ...] = option(
-        (),
-        "views of labelled images in the first part of a run, where they are others (released: "
-        "flip and strong)",
-        later=True,
-    )
-    early_share: float | None = option(
-        None,
-        "share of the run that this part is; default: as many epochs of 200 as there are classes "
-        "(released)",
-        later=True,
-    )
+    early_labelled_views: tuple[ViewName, ...] = early_views_option()
+    early_share: float | None = early_share_option()
     pool_views: tuple[ViewName, ...] = option(
         ("weak", "strong"), "the two views of Eq. 6 (released: weak twice)"
     )
@@ -199,7 +194,7 @@ class AnedlConfig(MethodConfig):
     def __post_init__(self) -> None:
         if not self.labelled_views or len(self.pool_views) != 2:
             raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
-        check_early(self.labelled_views, self.early_labelled_views, self.early_share)
+        check_early(self)
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
         for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
@@ -230,9 +225,8 @@ class AnedlConfig(MethodConfig):
             "consistency_weight": task.consistency_weight,
             "selection_share": task.inlier_share,
             "top_m": task.top_m,
+            "early_share": resolved_share(self, task.classes),
         }
-        if self.early_labelled_views:
-            defaults["early_share"] = released_share(task.classes)
         missing: dict[str, Any] = {
             key: value for key, value in defaults.items() if getattr(self, key) is None
         }
@@ -287,9 +281,8 @@ class Anedl(Method):
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
         config = self.config
-        labelled = views_to_make(config.labelled_views, config.early_labelled_views)
         wants = {
-            "labelled": Want(Source.LABELLED, tuple(map(View, labelled))),
+            "labelled": labelled_want(config),
             "pool": Want(Source.POOL, tuple(map(View, config.pool_views)), config.pool_ratio),
         }
         if stage is Stage.SELF_TRAIN:
@@ -300,13 +293,7 @@ class Anedl(Method):
 
     def loss(self, batch: Batch, progress: Progress) -> Losses:
         """The terms of Eq. 7, each already weighted."""
-        labelled_views = views_to_train_on(
-            batch.labelled.views,
-            self.config.labelled_views,
-            self.config.early_labelled_views,
-            self.config.early_share,
-            progress,
-        )
+        labelled_views = views_to_train_on(batch.labelled, self.config, progress)
         first = [*labelled_views, *batch.unlabelled["pool"].views]
         selected = batch.unlabelled.get("selected")
         second = list(selected.views) if selected is not None else []

@@ -33,11 +33,21 @@ class Source(StrEnum):
 
 @dataclass(frozen=True)
 class Want:
-    """One part of a batch that a method asks for: `ratio` × the labelled batch size images."""
+    """One part of a batch that a method asks for: `ratio` × the labelled batch size images.
+
+    Of its views `alternatives` are made so that the method can choose in the step; the others pass
+    the network.
+    """
 
     source: Source
     views: tuple[View, ...]
     ratio: int = 1
+    alternatives: int = 0
+
+    @property
+    def passed(self) -> int:
+        """Views that pass the network, for each of the labelled batch's images."""
+        return (len(self.views) - self.alternatives) * self.ratio
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,13 @@ class Task:
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """Options of a method; each method extends it beside its own code."""
+    """Options of a method; each method extends it beside its own code.
+
+    `drops` names options that lose what the catalogue set for them when a user gives another, on
+    which they bear.
+    """
+
+    drops: ClassVar[Mapping[str, str]] = {}
 
     def resolved(self, task: Task) -> Self:
         """Fill in what was left open and depends on the task; a method without such keeps this."""

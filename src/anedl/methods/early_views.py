@@ -6,55 +6,99 @@ it is a strong one. That loader holds every class often enough for an epoch, so 
 epochs as there are classes.
 """
 
-from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from anedl.errors import ConfigError
-from anedl.methods.base import Progress
-from anedl.views import ViewName
+from anedl.methods.base import Labelled, Progress, Source, Want
+from anedl.options import option
+from anedl.views import View, ViewName
 
 RELEASED_EPOCHS = 200
 """Length of a run of the release, of which the first K epochs have the strong view."""
 
 
-def check_early(views: Sequence[ViewName], early: Sequence[ViewName], share: float | None) -> None:
+DROPS = {"labelled_views": "early_labelled_views"}
+"""Views that a user gives hold from the start, unless early ones are given too."""
+
+
+class HasLabelledViews(Protocol):
+    """The options of a method whose labelled views may change."""
+
+    @property
+    def labelled_views(self) -> tuple[ViewName, ...]:
+        """Views of labelled images, after the early part where there is one."""
+
+    @property
+    def early_labelled_views(self) -> tuple[ViewName, ...]:
+        """Views in the early part, as many; empty where there is none."""
+
+    @property
+    def early_share(self) -> float | None:
+        """Share of the run that the early part is."""
+
+
+def early_views_option() -> Any:
+    """The field `early_labelled_views` of a method's options."""
+    return option(
+        (),
+        "views of labelled images in the first part of a run, where they are others (released: "
+        "flip and strong)",
+        later=True,
+    )
+
+
+def early_share_option() -> Any:
+    """The field `early_share` of a method's options."""
+    return option(
+        None,
+        "share of the run that this part is; default: as many epochs of 200 as there are classes "
+        "(released)",
+        later=True,
+    )
+
+
+def check_early(config: HasLabelledViews) -> None:
     """Refuse early views that are not as many as the later ones, or a share outside 0…1."""
-    if early and len(early) != len(views):
+    count, share = len(config.labelled_views), config.early_share
+    if config.early_labelled_views and len(config.early_labelled_views) != count:
         raise ConfigError(
-            f"option early_labelled_views: takes as many views as labelled_views ({len(views)}), "
-            f"got {len(early)}"
+            f"option early_labelled_views: takes as many views as labelled_views ({count}), got "
+            f"{len(config.early_labelled_views)}"
         )
     if share is not None and not 0 <= share <= 1:
         raise ConfigError(f"option early_share: must lie in 0…1, got {share}")
 
 
-def released_share(classes: int) -> float:
-    """Share of a run in which the release has its early views."""
+def resolved_share(config: HasLabelledViews, classes: int) -> float | None:
+    """The share as given, or the release's; None where there is no early part."""
+    if config.early_share is not None or not config.early_labelled_views:
+        return config.early_share
     return min(1.0, classes / RELEASED_EPOCHS)
 
 
-def views_to_make(views: Sequence[ViewName], early: Sequence[ViewName]) -> tuple[ViewName, ...]:
+def labelled_want(config: HasLabelledViews) -> Want:
     """The later views, then those of the early ones that differ from what is in their place."""
-    return (*views, *(first for first, view in zip(early, views, strict=False) if first != view))
+    pairs = zip(config.early_labelled_views, config.labelled_views, strict=False)
+    others = [early for early, later in pairs if early != later]
+    views = tuple(map(View, [*config.labelled_views, *others]))
+    return Want(Source.LABELLED, views, alternatives=len(others))
 
 
 def views_to_train_on(
-    made: Sequence[Tensor],
-    views: Sequence[ViewName],
-    early: Sequence[ViewName],
-    share: float | None,
-    progress: Progress,
+    labelled: Labelled, config: HasLabelledViews, progress: Progress
 ) -> tuple[Tensor, ...]:
-    """Of the views that were made (as `views_to_make` names them), those of this step.
+    """Of the views that were made (as `labelled_want` asks for them), those of this step.
 
     Chosen on the device: a captured step stays valid when the early part ends.
     """
-    others = iter(made[len(views) :])
-    is_early = progress.fraction < (share or 0.0)
-    kept = list(made[: len(views)])
-    for place, (first, view) in enumerate(zip(early, views, strict=False)):
-        if first != view:
-            kept[place] = torch.where(is_early, next(others), kept[place])
-    return tuple(kept)
+    count = len(config.labelled_views)
+    chosen, others = list(labelled.views[:count]), iter(labelled.views[count:])
+    is_early = progress.fraction < (config.early_share or 0.0)
+    pairs = zip(config.early_labelled_views, config.labelled_views, strict=False)
+    for place, (early, later) in enumerate(pairs):
+        if early != later:
+            chosen[place] = torch.where(is_early, next(others), chosen[place])
+    return tuple(chosen)

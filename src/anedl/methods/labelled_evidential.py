@@ -33,6 +33,15 @@ from anedl.methods.base import (
     Task,
     Want,
 )
+from anedl.methods.early_views import (
+    DROPS,
+    check_early,
+    early_share_option,
+    early_views_option,
+    labelled_want,
+    resolved_share,
+    views_to_train_on,
+)
 from anedl.methods.ranking import highest
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
@@ -43,6 +52,8 @@ from anedl.views import View, ViewName
 @dataclass(frozen=True)
 class LabelledEvidentialConfig(MethodConfig):
     """The classical detectors' options; self-training's are as ANEDL has them."""
+
+    drops = DROPS
 
     evidential_weight: float = option(
         0.4, "weight of the evidential loss beside the cross-entropy (ANEDL's λ_P)"
@@ -63,6 +74,8 @@ class LabelledEvidentialConfig(MethodConfig):
     labelled_views: tuple[ViewName, ...] = option(
         ("flip", "weak"), "views of labelled images (as ANEDL)"
     )
+    early_labelled_views: tuple[ViewName, ...] = early_views_option()
+    early_share: float | None = early_share_option()
     pool_ratio: int = option(2, "selected images a labelled image (as ANEDL)")
     fixmatch_weight: float = option(1.0, "weight of FixMatch (as ANEDL)")
     fixmatch_threshold: float = option(0.0, "least confidence of a pseudo-label (as ANEDL)")
@@ -76,6 +89,7 @@ class LabelledEvidentialConfig(MethodConfig):
     def __post_init__(self) -> None:
         if not self.labelled_views:
             raise ConfigError("option labelled_views: needs one view or more")
+        check_early(self)
         for name in ("pool_ratio", "head_width"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -86,10 +100,10 @@ class LabelledEvidentialConfig(MethodConfig):
             raise ConfigError(f"kl_ramp_share must lie in 0…1, got {self.kl_ramp_share}")
 
     def resolved(self, task: Task) -> Self:
-        """Take O from the task if it was not given."""
-        if self.selection_share is not None:
-            return self
-        return replace(self, selection_share=task.inlier_share)
+        """Take from the task what was not given of O and the early part's length."""
+        share = task.inlier_share if self.selection_share is None else self.selection_share
+        early = resolved_share(self, task.classes)
+        return replace(self, selection_share=share, early_share=early)
 
 
 class LabelledEvidential(Method):
@@ -121,7 +135,7 @@ class LabelledEvidential(Method):
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled images; from the second stage on selected ones too."""
         config = self.config
-        wants = {"labelled": Want(Source.LABELLED, tuple(map(View, config.labelled_views)))}
+        wants = {"labelled": labelled_want(config)}
         if stage is Stage.SELF_TRAIN:
             views = (View.WEAK, View.STRONG)
             wants["selected"] = Want(Source.SELECTED, views, config.pool_ratio)
@@ -129,10 +143,11 @@ class LabelledEvidential(Method):
 
     def loss(self, batch: Batch, progress: Progress) -> Losses:
         """Cross-entropy and evidential loss on labels; FixMatch once images are selected."""
-        labels = batch.labelled.labels.repeat(len(batch.labelled.views))
+        labelled_views = views_to_train_on(batch.labelled, self.config, progress)
+        labels = batch.labelled.labels.repeat(len(labelled_views))
         selected = batch.unlabelled.get("selected")
         chosen_views = selected.views if selected is not None else ()
-        features = self.backbone(torch.cat([*batch.labelled.views, *chosen_views]))
+        features = self.backbone(torch.cat([*labelled_views, *chosen_views]))
         labelled, chosen = features.tensor_split([len(labels)])
         alpha = self.detector(labelled)
         evidential = self.evidential_loss(alpha, labels, self._kl_weight(progress))

@@ -34,9 +34,12 @@ from anedl.methods.base import (
     Want,
 )
 from anedl.methods.early_views import (
+    DROPS,
     check_early,
-    released_share,
-    views_to_make,
+    early_share_option,
+    early_views_option,
+    labelled_want,
+    resolved_share,
     views_to_train_on,
 )
 from anedl.networks.encoder import ImageEncoder
@@ -53,6 +56,8 @@ DEFAULT_SOCR_WEIGHT = 1.0
 class OpenMatchConfig(MethodConfig):
     """OpenMatch's constants; where one is not its authors', the help text says so."""
 
+    drops = DROPS
+
     ova_weight: float = option(1.0, "weight of the one-vs-all loss on labels (paper)")
     entropy_weight: float = option(0.1, "weight of OEM, the pool's binary entropy (paper)")
     consistency_weight: float | None = option(
@@ -61,17 +66,8 @@ class OpenMatchConfig(MethodConfig):
     labelled_views: tuple[ViewName, ...] = option(
         ("flip", "weak"), "views of labelled images (paper: two; which: as ANEDL)"
     )
-    early_labelled_views: tuple[ViewName, ...] = option(
-        (),
-        "views of labelled images in the first part of a run, where they are others (released: "
-        "flip and strong)",
-        later=True,
-    )
-    early_share: float | None = option(
-        None,
-        "share of the run that this part is; default: as many epochs of 200 as there are classes",
-        later=True,
-    )
+    early_labelled_views: tuple[ViewName, ...] = early_views_option()
+    early_share: float | None = early_share_option()
     pool_views: tuple[ViewName, ...] = option(
         ("weak", "weak"), "the two views of OEM and SOCR (paper)"
     )
@@ -88,17 +84,16 @@ class OpenMatchConfig(MethodConfig):
     def __post_init__(self) -> None:
         if not self.labelled_views or len(self.pool_views) != 2:
             raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
-        check_early(self.labelled_views, self.early_labelled_views, self.early_share)
+        check_early(self)
         if self.pool_ratio < 1:
             raise ConfigError(f"option pool_ratio: must be at least 1, got {self.pool_ratio}")
 
     def resolved(self, task: Task) -> Self:
         """Take the weight of SOCR from the data set, the early part's length from the classes."""
-        weight, share = self.consistency_weight, self.early_share
+        weight = self.consistency_weight
         if weight is None:
             weight = SOCR_WEIGHTS.get(task.dataset, DEFAULT_SOCR_WEIGHT)
-        if share is None and self.early_labelled_views:
-            share = released_share(task.classes)
+        share = resolved_share(self, task.classes)
         return replace(self, consistency_weight=weight, early_share=share)
 
 
@@ -116,9 +111,8 @@ class OpenMatch(Method):
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
         config = self.config
-        labelled = views_to_make(config.labelled_views, config.early_labelled_views)
         wants = {
-            "labelled": Want(Source.LABELLED, tuple(map(View, labelled))),
+            "labelled": labelled_want(config),
             "pool": Want(Source.POOL, tuple(map(View, config.pool_views)), config.pool_ratio),
         }
         if stage is Stage.SELF_TRAIN:
@@ -152,13 +146,7 @@ class OpenMatch(Method):
 
     def _features(self, batch: Batch, progress: Progress) -> tuple[Tensor, Tensor, Tensor | None]:
         """Features of all labelled views, both pool views and, if any, both selected views."""
-        labelled_views = views_to_train_on(
-            batch.labelled.views,
-            self.config.labelled_views,
-            self.config.early_labelled_views,
-            self.config.early_share,
-            progress,
-        )
+        labelled_views = views_to_train_on(batch.labelled, self.config, progress)
         first = torch.cat([*labelled_views, *batch.unlabelled["pool"].views])
         rows = len(batch.labelled.labels) * len(labelled_views)
         selected = batch.unlabelled.get("selected")

@@ -76,7 +76,7 @@ def _images_a_step(spec: RunSpec, stage: Stage) -> int:
     task = replace(task_of(spec.terms, spec.development), pool_size=1)
     with torch.device("meta"):
         wants = build_method(spec, spec.terms, task, torch.device("meta"), False).wants(stage)
-    return spec.train.batch_size * sum(len(w.views) * w.ratio for w in wants.values())
+    return spec.train.batch_size * sum(want.passed for want in wants.values())
 
 
 def stated(time: Expected | None) -> str:
