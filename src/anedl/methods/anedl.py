@@ -25,7 +25,6 @@ from anedl.methods.base import (
     Batch,
     Losses,
     Method,
-    MethodConfig,
     Outputs,
     Progress,
     Selection,
@@ -34,15 +33,7 @@ from anedl.methods.base import (
     Task,
     Want,
 )
-from anedl.methods.early_views import (
-    DROPS,
-    check_early,
-    early_share_option,
-    early_views_option,
-    labelled_want,
-    resolved_share,
-    views_to_train_on,
-)
+from anedl.methods.early_views import LabelledViewsConfig, labelled_want, views_to_train_on
 from anedl.methods.ranking import highest_of_each
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, ProjectionHead, SoftmaxHead
@@ -56,10 +47,8 @@ ScoreName = Literal[
 
 
 @dataclass(frozen=True)
-class AnedlConfig(MethodConfig):
+class AnedlConfig(LabelledViewsConfig):
     """Every choice in ANEDL; where the paper leaves one open, the help text says whose it is."""
-
-    drops = DROPS
 
     lambda_p: float = option(0.4, "λ_P of Eq. 8, weight of the labelled evidential loss (released)")
     lambda_n: float = option(0.8, "λ_N of Eq. 8, weight of the pool's evidential loss (released)")
@@ -110,11 +99,6 @@ class AnedlConfig(MethodConfig):
     consistency_detach: Literal["none", "first", "second"] = option(
         "none", "which side of Eq. 6 is a constant (paper and release: none)"
     )
-    labelled_views: tuple[ViewName, ...] = option(
-        ("flip", "weak"), "views of labelled images (released: flip and weak; paper: one)"
-    )
-    early_labelled_views: tuple[ViewName, ...] = early_views_option()
-    early_share: float | None = early_share_option()
     pool_views: tuple[ViewName, ...] = option(
         ("weak", "strong"), "the two views of Eq. 6 (released: weak twice)"
     )
@@ -192,9 +176,9 @@ class AnedlConfig(MethodConfig):
     )
 
     def __post_init__(self) -> None:
-        if not self.labelled_views or len(self.pool_views) != 2:
-            raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
-        check_early(self)
+        super().__post_init__()
+        if len(self.pool_views) != 2:
+            raise ConfigError(f"option pool_views: takes exactly two, got {len(self.pool_views)}")
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
         for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
@@ -221,11 +205,10 @@ class AnedlConfig(MethodConfig):
 
     def resolved(self, task: Task) -> Self:
         """Take from the task what was not given of M, O, λ_CON and the early part's length."""
-        defaults: dict[str, Any] = {
+        defaults = {
             "consistency_weight": task.consistency_weight,
             "selection_share": task.inlier_share,
             "top_m": task.top_m,
-            "early_share": resolved_share(self, task.classes),
         }
         missing: dict[str, Any] = {
             key: value for key, value in defaults.items() if getattr(self, key) is None
@@ -233,7 +216,7 @@ class AnedlConfig(MethodConfig):
         top_m = task.top_m if self.top_m is None else self.top_m
         if top_m > task.classes:
             raise ConfigError(f"option top_m: there are {task.classes} classes, got {top_m}")
-        return replace(self, **missing)
+        return replace(super().resolved(task), **missing)
 
 
 RELEASED: dict[str, Any] = {
@@ -360,20 +343,17 @@ class Anedl(Method):
         """
         config = self.config
         head_only = config.negative and (config.detach_negative or config.detach_pool_kl)
+        rows = sum(len(part) for part in labelled)
         if config.head_batches == "separate":
-            rows = sum(len(part) for part in labelled)
-            alpha_labelled, alpha_pool = self.detector(torch.cat(labelled + pool)).tensor_split(
-                [rows]
-            )
+            alpha = self.detector(torch.cat(labelled + pool))
+            alpha_labelled, alpha_pool = alpha.tensor_split([rows])
             again = self.detector(torch.cat(pool).detach()) if head_only else alpha_pool
             alpha_chosen = self.detector(torch.cat(chosen)) if chosen else alpha_pool[:0]
             return alpha_labelled, alpha_pool, again, alpha_chosen
         # All rows pass the head together: with BatchNorm statistics of their own the head could
         # tell labelled from pool rows by these, and would have learnt nothing that holds at test
         # time.
-        judged = labelled + pool + (chosen if config.selected_evidence else [])
-        features = torch.cat(judged)
-        rows = sum(len(part) for part in labelled)
+        features = torch.cat(labelled + pool + (chosen if config.selected_evidence else []))
         ends = [rows, rows + sum(len(part) for part in pool)]
         alpha_labelled, alpha_pool, alpha_chosen = self.detector(features).tensor_split(ends)
         again = alpha_pool

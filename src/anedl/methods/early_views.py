@@ -6,13 +6,15 @@ it is a strong one. That loader holds every class often enough for an epoch, so 
 epochs as there are classes.
 """
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from anedl.errors import ConfigError
-from anedl.methods.base import Labelled, Progress, Source, Want
+from anedl.methods.base import Labelled, MethodConfig, Progress, Source, Task, Want
 from anedl.options import option
 from anedl.views import View, ViewName
 
@@ -20,66 +22,49 @@ RELEASED_EPOCHS = 200
 """Length of a run of the release, of which the first K epochs have the strong view."""
 
 
-DROPS = {"labelled_views": "early_labelled_views"}
-"""Views that a user gives hold from the start, unless early ones are given too."""
+@dataclass(frozen=True)
+class LabelledViewsConfig(MethodConfig):
+    """Which views labelled images have, early in a run and later."""
 
+    # Views that a user gives hold from the start, unless early ones are given too.
+    drops: ClassVar[Mapping[str, str]] = {"labelled_views": "early_labelled_views"}
 
-class HasLabelledViews(Protocol):
-    """The options of a method whose labelled views may change."""
-
-    @property
-    def labelled_views(self) -> tuple[ViewName, ...]:
-        """Views of labelled images, after the early part where there is one."""
-
-    @property
-    def early_labelled_views(self) -> tuple[ViewName, ...]:
-        """Views in the early part, as many; empty where there is none."""
-
-    @property
-    def early_share(self) -> float | None:
-        """Share of the run that the early part is."""
-
-
-def early_views_option() -> Any:
-    """The field `early_labelled_views` of a method's options."""
-    return option(
+    labelled_views: tuple[ViewName, ...] = option(
+        ("flip", "weak"), "views of labelled images (released: flip and weak; ANEDL's paper: one)"
+    )
+    early_labelled_views: tuple[ViewName, ...] = option(
         (),
         "views of labelled images in the first part of a run, where they are others (released: "
         "flip and strong)",
         later=True,
     )
-
-
-def early_share_option() -> Any:
-    """The field `early_share` of a method's options."""
-    return option(
+    early_share: float | None = option(
         None,
         "share of the run that this part is; default: as many epochs of 200 as there are classes "
         "(released)",
         later=True,
     )
 
+    def __post_init__(self) -> None:
+        count, early = len(self.labelled_views), len(self.early_labelled_views)
+        if not count:
+            raise ConfigError("option labelled_views: needs one view or more")
+        if early not in (0, count):
+            raise ConfigError(
+                f"option early_labelled_views: takes as many views as labelled_views ({count}), "
+                f"got {early}"
+            )
+        if self.early_share is not None and not 0 <= self.early_share <= 1:
+            raise ConfigError(f"option early_share: must lie in 0…1, got {self.early_share}")
 
-def check_early(config: HasLabelledViews) -> None:
-    """Refuse early views that are not as many as the later ones, or a share outside 0…1."""
-    count, share = len(config.labelled_views), config.early_share
-    if config.early_labelled_views and len(config.early_labelled_views) != count:
-        raise ConfigError(
-            f"option early_labelled_views: takes as many views as labelled_views ({count}), got "
-            f"{len(config.early_labelled_views)}"
-        )
-    if share is not None and not 0 <= share <= 1:
-        raise ConfigError(f"option early_share: must lie in 0…1, got {share}")
+    def resolved(self, task: Task) -> Self:
+        """Take the early part's length from the number of classes, as the release has it."""
+        if self.early_share is not None or not self.early_labelled_views:
+            return self
+        return replace(self, early_share=min(1.0, task.classes / RELEASED_EPOCHS))
 
 
-def resolved_share(config: HasLabelledViews, classes: int) -> float | None:
-    """The share as given, or the release's; None where there is no early part."""
-    if config.early_share is not None or not config.early_labelled_views:
-        return config.early_share
-    return min(1.0, classes / RELEASED_EPOCHS)
-
-
-def labelled_want(config: HasLabelledViews) -> Want:
+def labelled_want(config: LabelledViewsConfig) -> Want:
     """The later views, then those of the early ones that differ from what is in their place."""
     pairs = zip(config.early_labelled_views, config.labelled_views, strict=False)
     others = [early for early, later in pairs if early != later]
@@ -88,7 +73,7 @@ def labelled_want(config: HasLabelledViews) -> Want:
 
 
 def views_to_train_on(
-    labelled: Labelled, config: HasLabelledViews, progress: Progress
+    labelled: Labelled, config: LabelledViewsConfig, progress: Progress
 ) -> tuple[Tensor, ...]:
     """Of the views that were made (as `labelled_want` asks for them), those of this step.
 

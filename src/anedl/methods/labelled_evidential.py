@@ -24,7 +24,6 @@ from anedl.methods.base import (
     Batch,
     Losses,
     Method,
-    MethodConfig,
     Outputs,
     Progress,
     Selection,
@@ -33,27 +32,17 @@ from anedl.methods.base import (
     Task,
     Want,
 )
-from anedl.methods.early_views import (
-    DROPS,
-    check_early,
-    early_share_option,
-    early_views_option,
-    labelled_want,
-    resolved_share,
-    views_to_train_on,
-)
+from anedl.methods.early_views import LabelledViewsConfig, labelled_want, views_to_train_on
 from anedl.methods.ranking import highest
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
 from anedl.options import option
-from anedl.views import View, ViewName
+from anedl.views import View
 
 
 @dataclass(frozen=True)
-class LabelledEvidentialConfig(MethodConfig):
+class LabelledEvidentialConfig(LabelledViewsConfig):
     """The classical detectors' options; self-training's are as ANEDL has them."""
-
-    drops = DROPS
 
     evidential_weight: float = option(
         0.4, "weight of the evidential loss beside the cross-entropy (ANEDL's λ_P)"
@@ -71,11 +60,6 @@ class LabelledEvidentialConfig(MethodConfig):
         None, "hidden width of the evidential head; default: the trunk's"
     )
     head_batchnorm: bool = option(True, "BatchNorm in the evidential head (as ANEDL)")
-    labelled_views: tuple[ViewName, ...] = option(
-        ("flip", "weak"), "views of labelled images (as ANEDL)"
-    )
-    early_labelled_views: tuple[ViewName, ...] = early_views_option()
-    early_share: float | None = early_share_option()
     pool_ratio: int = option(2, "selected images a labelled image (as ANEDL)")
     fixmatch_weight: float = option(1.0, "weight of FixMatch (as ANEDL)")
     fixmatch_threshold: float = option(0.0, "least confidence of a pseudo-label (as ANEDL)")
@@ -87,9 +71,7 @@ class LabelledEvidentialConfig(MethodConfig):
     )
 
     def __post_init__(self) -> None:
-        if not self.labelled_views:
-            raise ConfigError("option labelled_views: needs one view or more")
-        check_early(self)
+        super().__post_init__()
         for name in ("pool_ratio", "head_width"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -102,8 +84,7 @@ class LabelledEvidentialConfig(MethodConfig):
     def resolved(self, task: Task) -> Self:
         """Take from the task what was not given of O and the early part's length."""
         share = task.inlier_share if self.selection_share is None else self.selection_share
-        early = resolved_share(self, task.classes)
-        return replace(self, selection_share=share, early_share=early)
+        return replace(super().resolved(task), selection_share=share)
 
 
 class LabelledEvidential(Method):

@@ -24,7 +24,6 @@ from anedl.methods.base import (
     Batch,
     Losses,
     Method,
-    MethodConfig,
     Outputs,
     Progress,
     Selection,
@@ -33,15 +32,7 @@ from anedl.methods.base import (
     Task,
     Want,
 )
-from anedl.methods.early_views import (
-    DROPS,
-    check_early,
-    early_share_option,
-    early_views_option,
-    labelled_want,
-    resolved_share,
-    views_to_train_on,
-)
+from anedl.methods.early_views import LabelledViewsConfig, labelled_want, views_to_train_on
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.networks.one_vs_all_head import OneVsAllHead
@@ -53,21 +44,14 @@ DEFAULT_SOCR_WEIGHT = 1.0
 
 
 @dataclass(frozen=True)
-class OpenMatchConfig(MethodConfig):
+class OpenMatchConfig(LabelledViewsConfig):
     """OpenMatch's constants; where one is not its authors', the help text says so."""
-
-    drops = DROPS
 
     ova_weight: float = option(1.0, "weight of the one-vs-all loss on labels (paper)")
     entropy_weight: float = option(0.1, "weight of OEM, the pool's binary entropy (paper)")
     consistency_weight: float | None = option(
         None, "weight of SOCR; default: 1.0, or 0.5 for CIFAR-10, ImageNet-30 (paper) and digits"
     )
-    labelled_views: tuple[ViewName, ...] = option(
-        ("flip", "weak"), "views of labelled images (paper: two; which: as ANEDL)"
-    )
-    early_labelled_views: tuple[ViewName, ...] = early_views_option()
-    early_share: float | None = early_share_option()
     pool_views: tuple[ViewName, ...] = option(
         ("weak", "weak"), "the two views of OEM and SOCR (paper)"
     )
@@ -82,9 +66,9 @@ class OpenMatchConfig(MethodConfig):
     )
 
     def __post_init__(self) -> None:
-        if not self.labelled_views or len(self.pool_views) != 2:
-            raise ConfigError("labelled_views needs one view or more, pool_views exactly two")
-        check_early(self)
+        super().__post_init__()
+        if len(self.pool_views) != 2:
+            raise ConfigError(f"option pool_views: takes exactly two, got {len(self.pool_views)}")
         if self.pool_ratio < 1:
             raise ConfigError(f"option pool_ratio: must be at least 1, got {self.pool_ratio}")
 
@@ -93,8 +77,7 @@ class OpenMatchConfig(MethodConfig):
         weight = self.consistency_weight
         if weight is None:
             weight = SOCR_WEIGHTS.get(task.dataset, DEFAULT_SOCR_WEIGHT)
-        share = resolved_share(self, task.classes)
-        return replace(self, consistency_weight=weight, early_share=share)
+        return replace(super().resolved(task), consistency_weight=weight)
 
 
 class OpenMatch(Method):
