@@ -276,9 +276,26 @@ class TestFixMatch:
     def test_trains_only_the_strong_view(self):
         strong = random_logits(seed=1).requires_grad_()
         weak = random_logits(seed=2).requires_grad_()
-        losses.fixmatch(strong, weak, 0.0).sum().backward()
-        assert weak.grad is None
-        assert strong.grad.abs().max() > 0
+        for loss in (losses.fixmatch(strong, weak, 0.0), losses.soft_fixmatch(strong, weak, 0, 1)):
+            strong.grad = None
+            loss.sum().backward()
+            assert weak.grad is None
+            assert strong.grad.abs().max() > 0
+
+    @pytest.mark.parametrize("threshold", [0.0, 0.8])
+    @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+    def test_soft_against_numpy(self, threshold, temperature):
+        strong, weak = random_logits(50, seed=1), random_logits(50, seed=2)
+        confident = special.softmax(weak.numpy(), axis=-1).max(-1) >= threshold
+        target = special.softmax(weak.numpy() / temperature, axis=-1)
+        log_q = special.log_softmax(strong.numpy(), axis=-1)
+        expected = np.where(confident, -(target * log_q).sum(-1), 0.0)
+        assert_matches(losses.soft_fixmatch(strong, weak, threshold, temperature), expected)
+
+    def test_soft_and_cold_is_hard(self):
+        strong, weak = random_logits(50, seed=1), random_logits(50, seed=2)
+        cold = losses.soft_fixmatch(strong, weak, 0.3, 1e-4)
+        assert_matches(cold, losses.fixmatch(strong, weak, 0.3).numpy())
 
 
 class TestDebiasPL:
@@ -345,6 +362,7 @@ TWO_VIEWS = {
     "cross_entropy": lambda a, b: losses.cross_entropy(a, LABELS),
     "pseudo_labels": lambda a, b: losses.pseudo_labels(a, 0.5)[1],
     "fixmatch": lambda a, b: losses.fixmatch(a, b, 0.3),
+    "soft_fixmatch": lambda a, b: losses.soft_fixmatch(a, b, 0.3, 0.5),
     "debiased_logits": lambda a, b: losses.debiased_logits(a, b[0].softmax(-1), 1.0),
     "margin_logits": lambda a, b: losses.margin_logits(a, b[0].softmax(-1), 1.0),
     "debiased_fixmatch": lambda a, b: losses.debiased_fixmatch(a, b, b[0].softmax(-1), 0.3, 1.0),

@@ -202,6 +202,16 @@ def fixmatch(strong_logits: Tensor, weak_logits: Tensor, threshold: Weight) -> T
 
 
 @in_full_precision
+def soft_fixmatch(
+    strong_logits: Tensor, weak_logits: Tensor, threshold: Weight, temperature: Weight
+) -> Tensor:
+    """FixMatch against the weak view's whole softmax(z/T) in place of its predicted class."""
+    _, confident = pseudo_labels(weak_logits, threshold)
+    target = (weak_logits.detach() / temperature).softmax(-1)
+    return -(target * strong_logits.log_softmax(-1)).sum(-1) * confident
+
+
+@in_full_precision
 def debiased_logits(weak_logits: Tensor, prior: Tensor, tau: Weight) -> Tensor:
     """DebiasPL, counterfactual part: z − τ log q̂ takes the class bias q̂ (K,) out of z (N, K)."""
     return weak_logits - tau * prior.clamp_min(SMALLEST_PRIOR).log()

@@ -627,10 +627,9 @@ def test_pseudo_labels_of_the_averaged_model(debias):
     method = Anedl(config, encoder, replace(TASK, pool_size=40)).train()
     prior = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05])
     method.prior.copy_(prior)
-    place = method.named.data_ptr()
     said = torch.randn(40, CLASSES, generator=torch.Generator().manual_seed(3))
-    method.hear(Outputs(torch.zeros(40, 1), said, torch.zeros(40)))
-    assert method.named.data_ptr() == place
+    outputs = Outputs(torch.zeros(40, 1), said, torch.zeros(40))
+    assert method.recall(outputs) is outputs  # without a memory of earlier epochs
     log_prior = prior.log() if debias else torch.zeros(CLASSES)
     expected = (said - log_prior).argmax(1)
     assert (expected != said.argmax(1)).any() == debias
@@ -652,6 +651,54 @@ def test_pseudo_labels_of_the_averaged_model(debias):
     close(found["selected_p_error"], 0.5 * 0.4 * r.mse(alpha, y))
     if debias:
         assert not torch.equal(method.prior, prior)  # q̂ still follows the weak views
+
+
+@pytest.mark.parametrize(("names", "threshold"), [("training", 0.57), ("average", 0.7)])
+def test_soft_pseudo_labels(names, threshold):
+    """Cross-entropy to the whole debiased softmax at the temperature, where it is sure enough."""
+    torch.manual_seed(0)
+    encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
+    config = AnedlConfig(
+        pseudo_labels=names, pseudo_label_temperature=0.5, fixmatch_threshold=threshold
+    )
+    method = Anedl(config, encoder, replace(TASK, pool_size=40)).train()
+    prior = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05])
+    method.prior.copy_(prior)
+    said = torch.randn(40, CLASSES, generator=torch.Generator().manual_seed(3))
+    method.recall(Outputs(torch.zeros(40, 1), said, torch.zeros(40)))
+    batch = make_batch(Stage.SELF_TRAIN)
+    r = Reference(method, batch)
+    judged = said[batch.unlabelled["selected"].positions] if names == "average" else r.weak
+    judged = (judged - prior.log()).double()
+    sure = judged.softmax(1).amax(1) >= threshold
+    assert 0 < sure.sum() < len(sure)
+    squared = judged.softmax(1) ** 2  # a temperature of a half, renormalised
+    target = squared / squared.sum(1, keepdim=True)
+    expected = -(target * (r.strong + prior.log()).double().log_softmax(1)).sum(1)
+    found = method.loss(batch, at(Stage.SELF_TRAIN)).terms["fixmatch"]
+    close(found, (expected * sure).mean())
+
+
+def test_selection_goes_by_the_mean_of_what_was_said():
+    """An image that was an outlier to three epochs is not selected for what the fourth says."""
+    torch.manual_seed(0)
+    encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
+    config = AnedlConfig(selection_memory=0.75, selection_count=2, selection_view="plain")
+    method = Anedl(config, encoder, replace(TASK, pool_size=3))
+    logits = torch.zeros(3, CLASSES)
+    logits[:, 1] = 2.0
+    evidence = [torch.tensor(row) for row in ([9.0, 8.0, 1.0],) * 3 + ([1.0, 8.0, 9.0],)]
+    for e in evidence:
+        alpha = 1 + e[:, None] * torch.eye(CLASSES)[1]
+        outputs = Outputs(torch.zeros(3, 1), logits, torch.zeros(3), alpha)
+        joined = method.recall(outputs)
+    assert method.select(outputs).positions.tolist() == [1, 2]
+    assert method.select(joined).positions.tolist() == [0, 1]
+
+
+def test_a_restart_needs_remembered_names():
+    assert make_method(pseudo_labels="average").restartable
+    assert not make_method(selection_memory=0.5).restartable
 
 
 def test_negative_optimisation_of_the_rest_of_the_pool_alone():
@@ -927,11 +974,6 @@ def test_impossible_values_are_refused(options):
         AnedlConfig(**options)
 
 
-def test_a_threshold_needs_the_confidence_of_the_model_in_training():
-    with pytest.raises(ConfigError, match="fixmatch_threshold"):
-        AnedlConfig(pseudo_labels="average", fixmatch_threshold=0.5)
-
-
 def test_more_than_all_classes_cannot_be_summed():
     with pytest.raises(ConfigError, match="top_m"):
         AnedlConfig(top_m=CLASSES + 1).resolved(TASK)
@@ -945,6 +987,7 @@ def test_every_option_is_tried_in_this_file():
         "selected_evidence", "negative_pool", "selection_quota", "selected_ratio",
         "contrast_weight", "contrast_of", "contrast_temperature", "contrast_width",
         "pseudo_labels", "early_labelled_views", "early_share", "head_batches",
+        "pseudo_label_temperature", "selection_memory",
     }  # fmt: skip
     assert {a_field.name for a_field in fields(AnedlConfig)} == tried
 

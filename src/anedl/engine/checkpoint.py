@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from anedl.engine.memory import memory_of
 from anedl.engine.step import Stepper
 from anedl.errors import DataError
 from anedl.files import replacing, write_json
@@ -93,9 +94,13 @@ def load_checkpoint(folder: Path, stepper: Stepper, config_hash: str) -> Positio
 
 
 def _state_of(stepper: Stepper) -> dict[str, Tensor]:
-    """What the optimiser and the loss scale remember, by name: the tensors themselves."""
-    state = {f"optimiser.{key}": value for key, value in stepper.optimiser.state.items()}
-    return state | {f"precision.{key}": value for key, value in stepper.precision.state.items()}
+    """What optimiser, loss scale and method remember, by name: the tensors themselves."""
+    parts = {
+        "optimiser": stepper.optimiser.state,
+        "precision": stepper.precision.state,
+        "memory": memory_of(stepper.method),
+    }
+    return {f"{part}.{key}": value for part, state in parts.items() for key, value in state.items()}
 
 
 def save_model(path: Path, module: torch.nn.Module, metadata: dict[str, str] | None = None) -> None:

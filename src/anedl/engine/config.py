@@ -71,6 +71,13 @@ class TrainConfig:
         "schedule says",
         later=True,
     )
+    restart_shares: tuple[float, ...] = option(
+        (),
+        "shares of the run after which the network begins anew from fresh weights, and is taught "
+        "the pool as it was known before: selection and names stay as long as pre-training lasts "
+        "(ours; for a method that remembers names)",
+        later=True,
+    )
     ema_decay: float | None = option(
         None, "decay of the averaged weights; default: a memory of 1000 steps, at most run/20"
     )
@@ -124,6 +131,10 @@ class TrainConfig:
                 f"option pretrain_epochs: must lie in 0…epochs ({self.epochs}), "
                 f"got {self.pretrain_epochs}"
             )
+        if any(not 0 < share < 1 for share in self.restart_shares):
+            raise ConfigError(
+                f"option restart_shares: must lie between 0 and 1, got {self.restart_shares}"
+            )
         for name in ("ema_decay", "bn_momentum", "momentum", "beta_2"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
@@ -142,6 +153,15 @@ class TrainConfig:
     def steps(self) -> int:
         """Steps of the whole run."""
         return self.epochs * self.epoch_steps
+
+    @property
+    def restarts(self) -> tuple[int, ...]:
+        """Epochs at whose beginning the network begins anew."""
+        return tuple(whole_epochs(share, self.epochs) for share in self.restart_shares)
+
+    def keeps_selection(self, epoch: int) -> bool:
+        """Whether the network has begun anew and learnt too little since then to select."""
+        return any(begun <= epoch < begun + self.pretrain_epochs for begun in self.restarts)
 
     def resolved(self, backbone: str) -> "TrainConfig":
         """Fill in what was left to the length of the run and to the setting.

@@ -16,6 +16,7 @@ from anedl.data.stream import Stream
 from anedl.engine.config import TrainConfig
 from anedl.engine.execution import Eager, Execution
 from anedl.engine.flat import FlatParameters
+from anedl.engine.memory import memory_of
 from anedl.engine.optimiser import Optimiser, clip_norm
 from anedl.engine.precision import Precision
 from anedl.engine.schedule import learning_rate
@@ -190,7 +191,7 @@ class Stepper:
 
     @torch.no_grad()
     def _copy_into_average(self) -> None:
-        """What is not averaged: running statistics, a method's memory, frozen parameters."""
+        """What is not averaged: running statistics, a method's own buffers, frozen parameters."""
         for into, source in self._copied:
             torch._foreach_copy_(into, source)
 
@@ -218,7 +219,9 @@ class Stepper:
 def _not_averaged(method: Method, floating: bool) -> list[Tensor]:
     """What the average does not move but copy, of floating-point numbers or of others."""
     frozen = (p.detach() for p in method.parameters() if not p.requires_grad)
-    return [t for t in (*method.buffers(), *frozen) if t.is_floating_point() == floating]
+    memory = memory_of(method)
+    buffers = (buffer for name, buffer in method.named_buffers() if name not in memory)
+    return [t for t in (*buffers, *frozen) if t.is_floating_point() == floating]
 
 
 def _split(batch: Batch, parts: int) -> Iterator[Batch]:

@@ -31,6 +31,7 @@ from anedl.engine.model import build_method, choose_device, wake
 from anedl.engine.placement import build_stream, is_resident, placed
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
+from anedl.engine.restart import check_restarts, restart
 from anedl.engine.results import write_results
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
@@ -81,6 +82,7 @@ def train(
         display.say("compiling: the first steps of a stage take a minute or so, if not cached yet")
     problem = placed(problem, resident, surroundings.quiet)
     stepper = build_stepper(spec, problem, precision, execution)
+    check_restarts(spec, stepper.method)
     validation, test = problem.validation(), problem.test()
     position = load_checkpoint(folder / "state", stepper, spec.digest) or Position(
         0, None, None, 0.0
@@ -127,8 +129,12 @@ def train(
                 # The best model is one of the whole method: a detector may only learn from here on.
                 best = None
 
+            if row == 0 and epoch in config.restarts:
+                restart(stepper, spec, problem, config.restarts.index(epoch) + 1)
+
             # Select, unless resuming inside an epoch, whose selection came with the checkpoint.
-            if row == 0 and any(want.source is Source.SELECTED for want in wants.values()):
+            selects = any(want.source is Source.SELECTED for want in wants.values())
+            if row == 0 and selects and not config.keeps_selection(epoch):
                 selected, predicted = select(stepper, step)
                 notes["selection"] = selection_audit(selected, predicted, problem)
 
@@ -203,12 +209,13 @@ def build_stepper(
 def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
     """Ask the averaged model which pool images join self-training; None means all of them.
 
-    With it the class that the same model sees in each pool image, (N,).
+    With it the class that it sees in each pool image, (N,); in both it may go by what it said
+    before, too.
     """
     method = stepper.average
     images = stepper.stream.pool(method.selection_view, step)
     outputs = outputs_of(method, images, stepper.precision)
-    stepper.method.hear(outputs)
+    outputs = stepper.method.recall(outputs)
     selection = method.select(outputs)
     return None if selection is None else selection.positions, outputs.logits.argmax(1)
 

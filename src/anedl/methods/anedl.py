@@ -34,6 +34,7 @@ from anedl.methods.base import (
     Want,
 )
 from anedl.methods.early_views import LabelledViewsConfig, labelled_want, views_to_train_on
+from anedl.methods.pool_memory import PoolMemory
 from anedl.methods.ranking import highest_of_each
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, ProjectionHead, SoftmaxHead
@@ -136,6 +137,11 @@ class AnedlConfig(LabelledViewsConfig):
         "(released), or the averaged one, once an epoch, when it selects them (ours)",
         later=True,
     )
+    pseudo_label_temperature: float = option(
+        0.0,
+        "a pseudo-label is the softmax at this temperature; 0: the class that is ahead (released)",
+        later=True,
+    )
     fixmatch_trains_classifier: bool = option(
         True, "released: no, its gradient passes a frozen copy of the classifier"
     )
@@ -151,6 +157,13 @@ class AnedlConfig(LabelledViewsConfig):
         0.0,
         "part of O that every predicted class gives an even share of, so that no class goes "
         "without (ours; paper: 0, by rank alone)",
+        later=True,
+    )
+    selection_memory: float = option(
+        0.0,
+        "how much of what the averaged model said of a pool image in earlier epochs counts beside "
+        "what it says now, when it selects and names: 0 nothing (released), 0.9 a mean over about "
+        "ten epochs (ours)",
         later=True,
     )
     selection_view: Literal["plain", "flip"] = option(
@@ -183,17 +196,17 @@ class AnedlConfig(LabelledViewsConfig):
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
         for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
                      "fixmatch_weight", "debias_tau", "selected_evidence",
-                     "contrast_weight"):  # fmt: skip
+                     "contrast_weight", "pseudo_label_temperature"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
-        if self.pseudo_labels == "average" and self.fixmatch_threshold:
-            raise ConfigError(
-                "option fixmatch_threshold: the averaged model names all that it selects; set it "
-                "to 0, or pseudo_labels to training"
-            )
         for name in ("debias_momentum", "fixmatch_threshold", "selection_quota"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"option {name}: must lie in 0…1, got {getattr(self, name)}")
+        if not 0 <= self.selection_memory < 1:
+            raise ConfigError(
+                f"option selection_memory: must be at least 0 and below 1, got "
+                f"{self.selection_memory}"
+            )
         for name in ("target_evidence", "contrast_temperature"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"option {name}: must be > 0, got {getattr(self, name)}")
@@ -255,11 +268,12 @@ class Anedl(Method):
         if config.contrast_weight:
             self.projection = ProjectionHead(width, config.contrast_width)
         self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
-        if config.pseudo_labels == "average":
-            self.named = torch.nn.Buffer(torch.zeros(task.pool_size, dtype=torch.int64))
+        if config.pseudo_labels == "average" or config.selection_memory:
+            self.memory = PoolMemory(task.pool_size, task.classes, config.selection_memory)
         if config.negative_pool == "rest":
             # Steps since each pool image was last in the selected part of a batch.
-            self.since_chosen = torch.nn.Buffer(torch.full((task.pool_size,), torch.inf))
+            since = torch.full((task.pool_size,), torch.inf)
+            self.since_chosen = torch.nn.Buffer(since, persistent=False)
 
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
@@ -318,7 +332,9 @@ class Anedl(Method):
             terms["contrast"] = self._contrast(*compared)
         if selected is not None:
             if self.config.selected_evidence:
-                guessed = self._pseudo_labels(chosen[0], selected.positions).repeat(2)
+                with torch.no_grad():
+                    said = self._opinion(self.classifier(chosen[0]), selected.positions)
+                guessed = said.argmax(-1).repeat(2)
                 found = self._positive_terms(alpha_chosen, guessed, ramp)
                 weight = self.config.selected_evidence
                 terms |= {f"selected_{name}": weight * term for name, term in found.items()}
@@ -446,27 +462,28 @@ class Anedl(Method):
         value = contrast(one, other, self.config.contrast_temperature)
         return self.config.contrast_weight * value.mean()
 
-    @torch.no_grad()
-    def _pseudo_labels(self, weak: Tensor, positions: Tensor) -> Tensor:
-        """The class (N,) that self-training takes images for.
+    def _opinion(self, weak_logits: Tensor, positions: Tensor) -> Tensor:
+        """Debiased logits (N, K) that pseudo-labels are read from.
 
-        By the features of weak views (N, d), or by what the averaged model called the pool images
-        at `positions` (N,).
+        Those of weak views, or of what the averaged model said of the pool images at `positions`.
         """
+        logits = weak_logits
         if self.config.pseudo_labels == "average":
-            return self.named[positions]
-        return self._debiased(self.classifier(weak)).argmax(-1)
-
-    def _debiased(self, logits: Tensor) -> Tensor:
+            logits = self.memory.logits(positions)
         if not self.config.debias:
             return logits
         return losses.debiased_logits(logits, self.prior, self.config.debias_tau)
 
-    @torch.no_grad()
-    def hear(self, outputs: Outputs) -> None:
-        """Remember the class that the averaged model sees in each pool image, debiased."""
-        if self.config.pseudo_labels == "average":
-            self.named.copy_(self._debiased(outputs.logits).argmax(-1))
+    def recall(self, outputs: Outputs) -> Outputs:
+        """Join what the averaged model says now with what it said before, where it is kept."""
+        if self.config.pseudo_labels == "average" or self.config.selection_memory:
+            return self.memory.join(outputs)
+        return outputs
+
+    @property
+    def restartable(self) -> bool:
+        """Yes where names are remembered; a fresh network's own would be arbitrary."""
+        return self.config.pseudo_labels == "average"
 
     def _fixmatch(self, weak: Tensor, strong: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """FixMatch on selected images with debiased pseudo-labels; and their mean confidence."""
@@ -479,11 +496,13 @@ class Anedl(Method):
         strong_logits = F.linear(strong, weight, bias)
         if config.debias:
             strong_logits = losses.margin_logits(strong_logits, self.prior, config.debias_tau)
-        if config.pseudo_labels == "average":
-            value = losses.cross_entropy(strong_logits, self.named[positions])
+        said = self._opinion(weak_logits, positions)
+        if config.pseudo_label_temperature:
+            value = losses.soft_fixmatch(
+                strong_logits, said, config.fixmatch_threshold, config.pseudo_label_temperature
+            )
         else:
-            judged = self._debiased(weak_logits)
-            value = losses.fixmatch(strong_logits, judged, config.fixmatch_threshold)
+            value = losses.fixmatch(strong_logits, said, config.fixmatch_threshold)
         if config.debias:
             with torch.no_grad():
                 self.prior.copy_(

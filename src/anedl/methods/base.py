@@ -184,11 +184,18 @@ class Method(nn.Module, ABC):
         """Choose, once an epoch, the pool images that join self-training; None selects all."""
         return None
 
-    def hear(self, outputs: Outputs) -> None:
-        """Take in what the averaged model says of every pool image, whenever it selects.
+    def recall(self, outputs: Outputs) -> Outputs:
+        """Take in what the averaged model says of every pool image; give back what to select by.
 
-        Called on the model in training. What it keeps must be a buffer, filled in place.
+        Called on the model in training before `select`, which the averaged model does. What it
+        keeps must be a buffer, filled in place; one that only training needs is not persistent.
         """
+        return outputs
+
+    @property
+    def restartable(self) -> bool:
+        """Whether training may begin anew from fresh weights with what `recall` has kept."""
+        return False
 
     @abstractmethod
     def outputs(self, images: Tensor) -> Outputs:
