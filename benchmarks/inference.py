@@ -13,7 +13,8 @@ import torch
 from anedl.engine.inference import outputs_of
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.results import describe_device
-from anedl.methods.anedl import Anedl, AnedlConfig
+from anedl.methods.anedl import Anedl
+from anedl.methods.anedl_config import AnedlConfig
 from anedl.methods.base import Task
 from anedl.networks.encoder import ImageEncoder
 

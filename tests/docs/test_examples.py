@@ -14,7 +14,7 @@ from anedl.cli.methods import options_table
 from anedl.data.dataset import ArrayImages, Dataset, LabelledImages
 from anedl.errors import ConfigError
 from anedl.fit.flow import Wishes, fit
-from anedl.methods.anedl import RELEASED
+from anedl.methods.anedl_config import RELEASED
 from anedl.methods.catalogue import METHODS, PLUS
 from anedl.presets.folders import digits_folders, read_truth
 

@@ -15,7 +15,8 @@ from torch.distributions import Dirichlet, kl_divergence
 from anedl import losses
 from anedl.contrast import contrast
 from anedl.errors import ConfigError
-from anedl.methods.anedl import RELEASED, Anedl, AnedlConfig, ScoreName
+from anedl.methods.anedl import Anedl
+from anedl.methods.anedl_config import RELEASED, AnedlConfig, ScoreName
 from anedl.methods.base import (
     Batch,
     Labelled,
@@ -378,7 +379,7 @@ def test_the_weak_view_gets_no_gradient_from_fixmatch():
     method = make_method()
     weak = torch.randn(8, method.backbone.feature_width, requires_grad=True)
     strong = torch.randn(8, method.backbone.feature_width, requires_grad=True)
-    value, _ = method._fixmatch(weak, strong, torch.arange(8))
+    value = method._fixmatch([weak, strong], method._opinion([weak, strong], torch.arange(8)))
     for_weak, for_strong = torch.autograd.grad(value, [weak, strong], allow_unused=True)
     assert for_weak is None
     assert for_strong.norm() > 0
@@ -616,89 +617,6 @@ def test_contrast_of_selected_images_begins_with_self_training():
 def test_more_selected_than_pool_images():
     wants = make_method(pool_ratio=1, selected_ratio=3).wants(Stage.SELF_TRAIN)
     assert (wants["pool"].ratio, wants["selected"].ratio) == (1, 3)
-
-
-@pytest.mark.parametrize("debias", [True, False])
-def test_pseudo_labels_of_the_averaged_model(debias):
-    """What it said of the pool when it selected stands, whatever the weak view now looks like."""
-    torch.manual_seed(0)
-    encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
-    config = AnedlConfig(pseudo_labels="average", debias=debias, selected_evidence=0.5)
-    method = Anedl(config, encoder, replace(TASK, pool_size=40)).train()
-    prior = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05])
-    method.prior.copy_(prior)
-    said = torch.randn(40, CLASSES, generator=torch.Generator().manual_seed(3))
-    outputs = Outputs(torch.zeros(40, 1), said, torch.zeros(40))
-    assert method.recall(outputs) is outputs  # without a memory of earlier epochs
-    log_prior = prior.log() if debias else torch.zeros(CLASSES)
-    expected = (said - log_prior).argmax(1)
-    assert (expected != said.argmax(1)).any() == debias
-
-    batch = make_batch(Stage.SELF_TRAIN)
-    selected = batch.unlabelled["selected"]
-    positions = torch.arange(40).flip(0)[: len(selected.positions)]
-    batch.unlabelled["selected"] = replace(selected, positions=positions)
-    found = method.loss(batch, at(Stage.SELF_TRAIN)).terms
-    r = Reference(method, batch)
-    labels = expected[positions]
-    assert (labels != (r.weak - log_prior).argmax(1)).any()
-    log_probability = (r.strong + log_prior).double().log_softmax(1)
-    close(found["fixmatch"], -log_probability[range(len(labels)), labels].mean())
-    features = method.backbone(torch.cat([*batch.labelled.views, *batch.unlabelled["pool"].views]))
-    chosen = method.backbone(torch.cat(selected.views))
-    alpha = method.detector(torch.cat([features, chosen])).double()[len(features) :]
-    y = F.one_hot(torch.cat([labels, labels]), CLASSES).double()
-    close(found["selected_p_error"], 0.5 * 0.4 * r.mse(alpha, y))
-    if debias:
-        assert not torch.equal(method.prior, prior)  # q̂ still follows the weak views
-
-
-@pytest.mark.parametrize(("names", "threshold"), [("training", 0.57), ("average", 0.7)])
-def test_soft_pseudo_labels(names, threshold):
-    """Cross-entropy to the whole debiased softmax at the temperature, where it is sure enough."""
-    torch.manual_seed(0)
-    encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
-    config = AnedlConfig(
-        pseudo_labels=names, pseudo_label_temperature=0.5, fixmatch_threshold=threshold
-    )
-    method = Anedl(config, encoder, replace(TASK, pool_size=40)).train()
-    prior = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05])
-    method.prior.copy_(prior)
-    said = torch.randn(40, CLASSES, generator=torch.Generator().manual_seed(3))
-    method.recall(Outputs(torch.zeros(40, 1), said, torch.zeros(40)))
-    batch = make_batch(Stage.SELF_TRAIN)
-    r = Reference(method, batch)
-    judged = said[batch.unlabelled["selected"].positions] if names == "average" else r.weak
-    judged = (judged - prior.log()).double()
-    sure = judged.softmax(1).amax(1) >= threshold
-    assert 0 < sure.sum() < len(sure)
-    squared = judged.softmax(1) ** 2  # a temperature of a half, renormalised
-    target = squared / squared.sum(1, keepdim=True)
-    expected = -(target * (r.strong + prior.log()).double().log_softmax(1)).sum(1)
-    found = method.loss(batch, at(Stage.SELF_TRAIN)).terms["fixmatch"]
-    close(found, (expected * sure).mean())
-
-
-def test_selection_goes_by_the_mean_of_what_was_said():
-    """An image that was an outlier to three epochs is not selected for what the fourth says."""
-    torch.manual_seed(0)
-    encoder = ImageEncoder("wrn-digits", (0.5,), (0.25,), bn_momentum=0.1)
-    config = AnedlConfig(selection_memory=0.75, selection_count=2, selection_view="plain")
-    method = Anedl(config, encoder, replace(TASK, pool_size=3))
-    logits = torch.zeros(3, CLASSES)
-    logits[:, 1] = 2.0
-    evidence = [torch.tensor(row) for row in ([9.0, 8.0, 1.0],) * 3 + ([1.0, 8.0, 9.0],)]
-    for e in evidence:
-        alpha = 1 + e[:, None] * torch.eye(CLASSES)[1]
-        outputs = Outputs(torch.zeros(3, 1), logits, torch.zeros(3), alpha)
-        joined = method.recall(outputs)
-    assert method.select(outputs).positions.tolist() == [1, 2]
-    assert method.select(joined).positions.tolist() == [0, 1]
-
-
-def test_a_restart_needs_remembered_names():
-    assert make_method(pseudo_labels="average").restartable
-    assert not make_method(selection_memory=0.5).restartable
 
 
 def test_negative_optimisation_of_the_rest_of_the_pool_alone():
@@ -979,15 +897,19 @@ def test_more_than_all_classes_cannot_be_summed():
         AnedlConfig(top_m=CLASSES + 1).resolved(TASK)
 
 
-def test_every_option_is_tried_in_this_file():
-    tried = {*SCALED, *NO_VALUE_CHANGES, *(name for case in CHANGES.values() for name in case[0])}
+def test_every_option_is_tried():
+    in_names = {"pseudo_labels", "pseudo_label_temperature", "selection_memory", "selected_views"}
+    tried = in_names | {
+        *SCALED,
+        *NO_VALUE_CHANGES,
+        *(name for case in CHANGES.values() for name in case[0]),
+    }
     tried |= {
         "negative", "adaptive", "labelled_views", "pool_views", "pool_ratio", "selection_score",
         "selection_share", "selection_count", "selection_view", "score", "top_m",
         "selected_evidence", "negative_pool", "selection_quota", "selected_ratio",
         "contrast_weight", "contrast_of", "contrast_temperature", "contrast_width",
-        "pseudo_labels", "early_labelled_views", "early_share", "head_batches",
-        "pseudo_label_temperature", "selection_memory",
+        "early_labelled_views", "early_share", "head_batches",
     }  # fmt: skip
     assert {a_field.name for a_field in fields(AnedlConfig)} == tried
 

@@ -15,7 +15,8 @@ from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
 from anedl.methods import edl
-from anedl.methods.anedl import Anedl, AnedlConfig
+from anedl.methods.anedl import Anedl
+from anedl.methods.anedl_config import AnedlConfig
 from anedl.methods.base import (
     Batch,
     Labelled,

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from anedl.errors import ConfigError, unknown_name
-from anedl.methods.anedl import RELEASED, Anedl
+from anedl.methods.anedl import Anedl
+from anedl.methods.anedl_config import RELEASED
 from anedl.methods.base import Method
 from anedl.methods.edl import Edl
 from anedl.methods.fixmatch import FixMatch
