@@ -13,7 +13,7 @@ from anedl.engine.execution import Captured, Compiled, Eager, choose_execution
 from anedl.engine.precision import Precision
 from anedl.engine.problem import load_problem
 from anedl.engine.spec import make_spec
-from anedl.engine.train import build_stepper
+from anedl.engine.train import build_stepper, select
 from anedl.errors import ConfigError
 from anedl.methods.base import Stage
 
@@ -23,20 +23,23 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def weights_after(execution, method, stage, steps=3):
+def weights_after(execution, method, stage, steps=3, **options):
     tiny = {"epochs": 4, "epoch_steps": 4, "pretrain_epochs": 2, "batch_size": 8}
-    spec = make_spec("digits", method, train=tiny)
+    spec = make_spec("digits", method, train=tiny, options=options)
     problem = load_problem(get_setting("digits"), spec.fold)
     stepper = build_stepper(spec, problem, Precision("fp32", CPU), execution)
-    selected = torch.arange(40) if stage is Stage.SELF_TRAIN else None
+    selected = None
+    if stage is Stage.SELF_TRAIN:
+        select(stepper, 0)  # what a method remembers of it is to be in the step
+        selected = torch.arange(40)
     stepper.begin_epoch(stage, 2, 0, selected)
     interval = stepper.take_many(steps)
     return stepper.flat.values.clone(), stepper.flat_average.values.clone(), interval
 
 
-def assert_agree(method, stage):
-    eager_values, eager_average, eager = weights_after(Eager(), method, stage)
-    values, average, compiled = weights_after(Compiled(), method, stage)
+def assert_agree(method, stage, **options):
+    eager_values, eager_average, eager = weights_after(Eager(), method, stage, **options)
+    values, average, compiled = weights_after(Compiled(), method, stage, **options)
     torch.testing.assert_close(values, eager_values, rtol=1e-3, atol=2e-5)
     torch.testing.assert_close(average, eager_average, rtol=1e-3, atol=2e-5)
     assert compiled.means.keys() == eager.means.keys()
@@ -56,6 +59,16 @@ def test_supervised_compiled_agrees_with_eager():
 @pytest.mark.filterwarnings("ignore")
 def test_anedl_compiled_agrees_with_eager_in_the_second_stage():
     assert_agree("anedl", Stage.SELF_TRAIN)
+
+
+@needs_compiler
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_remembered_names_compiled_agree_with_eager():
+    assert_agree(
+        "anedl-plus", Stage.SELF_TRAIN, pseudo_labels="average", selection_memory=0.5,
+        pseudo_label_temperature=0.5,
+    )  # fmt: skip
 
 
 @needs_compiler

@@ -4,14 +4,28 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from anedl.engine import train as training
 from anedl.engine.config import TrainConfig
-from anedl.engine.restart import check_restarts, restart
+from anedl.engine.in_memory import train_in_memory
+from anedl.engine.restart import restart
 from anedl.errors import ConfigError
 from anedl.methods.base import Stage
 
 NAMES = {"pseudo_labels": "average", "selection_memory": 0.5, "selection_count": 24}
+
+
+class CutError(Exception):
+    """The end of a sitting."""
+
+
+def cut_at(stop):
+    def after_save(step):
+        if step == stop:
+            raise CutError
+
+    return after_save
 
 
 @pytest.fixture
@@ -31,12 +45,17 @@ def test_fresh_weights_in_the_same_places(moved, problem, tiny_stepper):
     places = [p.data_ptr() for p in stepper.method.parameters()]
     before = values.clone()
     memory = stepper.method.memory.probability.clone()
+    prior = stepper.method.prior.clone()
+    assert prior.std() > 0
     assert stepper.optimiser.state["momentum"].norm() > 0
     restart(stepper, spec, problem, 1)
     assert [p.data_ptr() for p in stepper.method.parameters()] == places
     assert torch.equal(values, average)
     assert stepper.optimiser.state["momentum"].norm() == 0
+    # What names the pool stays: the memory, and q̂ that debiases it.
     assert torch.equal(stepper.method.memory.probability, memory)
+    for module in (stepper.method, stepper.average):
+        assert torch.equal(module.prior, prior)
     first = tiny_stepper(spec).flat.values
     assert not torch.equal(values, before)
     assert not torch.equal(values, first)  # nor is it the network that the run began with
@@ -83,19 +102,50 @@ def test_a_run_keeps_its_selection_until_the_new_network_has_learnt(
     ]  # fmt: skip
 
 
-def test_what_has_nothing_to_go_by_is_refused(tiny_spec, tiny_run, tmp_path):
-    spec = tiny_spec(epochs=6, restart_shares=(0.5,))
-    with pytest.raises(ConfigError, match="--pseudo-labels average"):
-        tiny_run(spec, tmp_path)
-    assert not (tmp_path / "config.json").exists()
+@pytest.mark.parametrize("method", ["anedl", "supervised"])
+def test_what_has_nothing_to_go_by_is_refused(tiny_spec, method):
+    with pytest.raises(ConfigError, match="pseudo_labels average"):
+        tiny_spec(method, epochs=6, restart_shares=(0.5,))
 
 
 @pytest.mark.parametrize("shares", [(0.2,), (0.5, 0.6), (0.9,), (0.8, 0.4)])
-def test_every_network_needs_time(tiny_spec, tiny_stepper, shares):
-    """More of it than the epoch of pre-training, in which it does not select."""
-    spec = tiny_spec(options=NAMES, epochs=10, pretrain_epochs=2, restart_shares=shares)
-    with pytest.raises(ConfigError, match="more than the 2 epochs"):
-        check_restarts(spec, tiny_stepper(spec).method)
+def test_every_network_needs_time(tiny_spec, shares):
+    """More of it than pre-training takes, for so long it does not select."""
+    with pytest.raises(ConfigError, match=r"\(2 epochs\)"):
+        tiny_spec(options=NAMES, epochs=10, pretrain_epochs=2, restart_shares=shares)
+
+
+def test_a_random_network_must_not_select(tiny_spec):
+    with pytest.raises(ConfigError, match=r"\(0 epochs\)"):
+        tiny_spec(options=NAMES, epochs=10, pretrain_epochs=0, restart_shares=(0.5,))
+
+
+def test_without_a_folder_it_is_the_same(tiny_spec, tiny_run, problem, tmp_path):
+    spec = tiny_spec(options=NAMES, epochs=5, restart_shares=(0.5,))
+    tiny_run(spec, tmp_path)
+    run = train_in_memory(spec, problem, "cpu")
+    assert run.epoch == spec.train.epochs - 1
+    for name, value in load_file(tmp_path / "model.safetensors").items():
+        assert torch.equal(run.weights[name], value), name
+
+
+def test_cut_before_within_and_after_what_is_kept(tiny_spec, tiny_run, tmp_path):
+    """A fresh network at step 12; until step 18 it has the selection of the one before."""
+    spec = tiny_spec(options=NAMES, epochs=7, pretrain_epochs=2, restart_shares=(0.5,))
+    assert spec.train.restarts == (4,)
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    saves = []
+    tiny_run(spec, whole, after_save=saves.append)
+
+    for stop in saves:
+        with pytest.raises(CutError):
+            tiny_run(spec, pieces, after_save=cut_at(stop), resume=True)
+    tiny_run(spec, pieces, resume=True)
+    for name in ("model", f"state/step-{saves[-1]:08d}/optimiser"):
+        ours, theirs = (load_file(f / f"{name}.safetensors") for f in (pieces, whole))
+        assert ours.keys() == theirs.keys()
+        for key, value in theirs.items():
+            assert torch.equal(ours[key], value), key
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5])

@@ -179,6 +179,7 @@ def test_views_that_are_passed():
             "contrast_of",
         ),
         ({"selection_memory": 1.0}, "selection_memory"),
+        ({"selection_memory": 0.5, "selection_score": "energy"}, "selection_score"),
         ({"pseudo_label_temperature": -1.0}, "pseudo_label_temperature"),
     ],
 )
@@ -188,5 +189,5 @@ def test_what_makes_no_sense_is_refused(options, wrong):
 
 
 def test_a_restart_needs_remembered_names():
-    assert make_method(pseudo_labels="average").restartable
-    assert not make_method(selection_memory=0.5).restartable
+    assert AnedlConfig(pseudo_labels="average").restartable
+    assert not AnedlConfig(selection_memory=0.5).restartable

@@ -34,6 +34,17 @@ def test_curves_mark_where_self_training_starts():
     assert not figures.curves_figure(curve_rows(), 10, "mine").axes[0].texts
 
 
+def test_curves_mark_a_fresh_network():
+    figure = figures.curves_figure(
+        curve_rows(), 10, "mine", self_training_from=1, best_epoch=3, restarts=(3,)
+    )
+    assert "fresh network" in {text.get_text() for text in figure.axes[0].texts}
+    for axes in figure.axes:
+        assert [3, 3] in [list(one.get_xdata()) for one in axes.get_lines()]
+    losses = [list(one.get_xdata()) for one in figure.axes[0].get_lines()[:3]]
+    assert losses == [[0.5, 1], [1.5, 2, 2.5, 3], [3.5, 4]]
+
+
 def test_curves_draw_what_was_recorded_over_epochs():
     figure = figures.curves_figure(curve_rows(), 10, "mine", self_training_from=2, best_epoch=3)
     errors, areas = figure.axes[1:]

@@ -69,7 +69,7 @@ def options_table(entry: "Entry") -> str:
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for a_field in fields(entry.method.config_type):
         value: Any = entry.options.get(a_field.name, field_default(a_field))
-        shown = "from the setting" if value is None else f"`{value}`"
+        shown = "depends" if value is None else f"`{value}`"
         flag = "--" + a_field.name.replace("_", "-")
         lines.append(f"| `{flag}` | {shown} | {field_help(a_field)} |")
     return "\n".join(lines) + "\n"

@@ -57,6 +57,8 @@ def _argument(wanted: Any) -> dict[str, Any]:
         return {"nargs": "*", **_argument(get_args(wanted)[0])}
     if origin in (Union, UnionType):
         (inner,) = [arg for arg in get_args(wanted) if arg is not NoneType]
+        if get_origin(inner) is tuple:
+            return _argument(inner)  # who wants the default leaves the flag out
         return {"type": _or_none(inner), "metavar": inner.__name__.upper()}
     return {"type": wanted, "metavar": wanted.__name__.upper()}
 

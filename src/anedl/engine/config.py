@@ -74,8 +74,9 @@ class TrainConfig:
     restart_shares: tuple[float, ...] = option(
         (),
         "shares of the run after which the network begins anew from fresh weights, and is taught "
-        "the pool as it was known before: selection and names stay as long as pre-training lasts "
-        "(ours; for a method that remembers names)",
+        "the pool as it was known before: selection and names stay as long as pre-training took. "
+        "Schedules of rate and loss go on, and the best model may be of any of the networks (ours; "
+        "for pseudo_labels average)",
         later=True,
     )
     ema_decay: float | None = option(

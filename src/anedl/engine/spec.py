@@ -5,6 +5,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,7 @@ def make_spec(
     entry = get_method(name)
     config = _train_config(a_setting.dataset, entry, budget, train or {}, a_setting.backbone)
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
+    _check_restarts(config, method_config)
     return RunSpec(
         setting=a_setting.name,
         method=name,
@@ -161,6 +163,29 @@ def _train_config(
         if name in of_entry and name not in given
     }
     return replace(config, **scaled).resolved(backbone)
+
+
+def _check_restarts(train: TrainConfig, options: MethodConfig) -> None:
+    """Refuse a fresh start that has nothing to go by, or no time.
+
+    Raises:
+        ConfigError: says why, and what to change.
+    """
+    if not train.restarts:
+        return
+    if not options.restartable:
+        raise ConfigError(
+            "option restart_shares: the method as configured remembers no names of pool images "
+            "that a fresh network could learn from; take anedl-plus with pseudo_labels average"
+        )
+    ends = pairwise((0, *train.restarts, train.epochs))
+    if not train.pretrain_epochs or any(b - a <= train.pretrain_epochs for a, b in ends):
+        raise ConfigError(
+            f"option restart_shares: begins anew after epochs "
+            f"{', '.join(map(str, train.restarts))} of {train.epochs}. A fresh network does not "
+            f"select for as long as pre-training took ({train.pretrain_epochs} epochs): that must "
+            f"be one at least, and less than each network has"
+        )
 
 
 def _check_engine(entry: Entry) -> None:

@@ -31,7 +31,7 @@ from anedl.engine.model import build_method, choose_device, wake
 from anedl.engine.placement import build_stream, is_resident, placed
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
-from anedl.engine.restart import check_restarts, restart
+from anedl.engine.restart import restart
 from anedl.engine.results import write_results
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
@@ -82,7 +82,6 @@ def train(
         display.say("compiling: the first steps of a stage take a minute or so, if not cached yet")
     problem = placed(problem, resident, surroundings.quiet)
     stepper = build_stepper(spec, problem, precision, execution)
-    check_restarts(spec, stepper.method)
     validation, test = problem.validation(), problem.test()
     position = load_checkpoint(folder / "state", stepper, spec.digest) or Position(
         0, None, None, 0.0

@@ -43,6 +43,7 @@ class Anedl(Method):
     """See the module's docstring."""
 
     config_type = AnedlConfig
+    kept_by_restart = ("prior",)  # q̂ goes with the remembered names, which it debiases
     config: AnedlConfig
 
     def __init__(self, config: AnedlConfig, backbone: ImageEncoder, task: Task) -> None:
@@ -274,11 +275,6 @@ class Anedl(Method):
         if self.config.pseudo_labels == "average" or self.config.selection_memory:
             return self.memory.join(outputs)
         return outputs
-
-    @property
-    def restartable(self) -> bool:
-        """Yes where names are remembered; a fresh network's own would be arbitrary."""
-        return self.config.pseudo_labels == "average"
 
     def _fixmatch(self, chosen: list[Tensor], said: Tensor) -> Tensor:
         """FixMatch: the learning views learn what was `said` (N, K), both debiased."""

@@ -105,7 +105,7 @@ class AnedlConfig(LabelledViewsConfig):
     pseudo_labels: Literal["training", "average"] = option(
         "training",
         "who names the selected images: the model in training, by their weak view in every step "
-        "(released), or the averaged one, once an epoch, when it selects them (ours)",
+        "(released), or the averaged one, by what it said when it selected them (ours)",
         later=True,
     )
     selected_views: tuple[ViewName, ...] | None = option(
@@ -189,8 +189,13 @@ class AnedlConfig(LabelledViewsConfig):
             )
         if self.contrast_weight and self.contrast_of == "selected" and views != 2:
             raise ConfigError(
-                "option contrast_of: compares two views of selected images; set selected_views to "
-                "two, for example strong strong"
+                f"option contrast_of: compares two views of selected images, and there are "
+                f"{views}; set selected_views to two, for example weak strong"
+            )
+        if self.selection_memory and self.selection_score == "energy":
+            raise ConfigError(
+                "option selection_score: energy is lost in a mean of probabilities; take another, "
+                "or selection_memory 0"
             )
         if not 0 <= self.selection_memory < 1:
             raise ConfigError(
@@ -205,6 +210,11 @@ class AnedlConfig(LabelledViewsConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {value}")
+
+    @property
+    def restartable(self) -> bool:
+        """Yes where names are remembered; a fresh network's own would be arbitrary."""
+        return self.pseudo_labels == "average"
 
     @property
     def views_of_selected(self) -> tuple[View, ...]:

@@ -146,6 +146,11 @@ class MethodConfig:
 
     drops: ClassVar[Mapping[str, str]] = {}
 
+    @property
+    def restartable(self) -> bool:
+        """Whether a run may begin anew from fresh weights, with what `Method.recall` has kept."""
+        return False
+
     def resolved(self, task: Task) -> Self:
         """Fill in what was left open and depends on the task; a method without such keeps this."""
         return self
@@ -155,11 +160,13 @@ class Method(nn.Module, ABC):
     """A training method: what it wants in a batch, its loss, its selection and its outputs.
 
     `engine` are the engine's options that a method from a user's file changes, by name; those of
-    the package state theirs in the catalogue.
+    the package state theirs in the catalogue. `kept_by_restart` names persistent buffers that stay
+    as they are when the network begins anew.
     """
 
     config_type: ClassVar[type[MethodConfig]] = MethodConfig
     engine: ClassVar[Mapping[str, Any]] = {}
+    kept_by_restart: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any, backbone: nn.Module, task: Task) -> None:
         super().__init__()
@@ -191,11 +198,6 @@ class Method(nn.Module, ABC):
         keeps must be a buffer, filled in place; one that only training needs is not persistent.
         """
         return outputs
-
-    @property
-    def restartable(self) -> bool:
-        """Whether training may begin anew from fresh weights with what `recall` has kept."""
-        return False
 
     @abstractmethod
     def outputs(self, images: Tensor) -> Outputs:

@@ -170,6 +170,12 @@ def training_pictures(run: Run) -> list[Picture]:
         if start is not None
         else ""
     )
+    if run.restarts:
+        anew = " and ".join(map(str, run.restarts))
+        stages += (
+            f"; after {anew} epochs a fresh network takes over, and keeps selection and "
+            f"names for {config['pretrain_epochs']} epochs"
+        )
     tested = any("test" in row for row in run.rows)
     pictures = [
         picture(
@@ -180,7 +186,7 @@ def training_pictures(run: Run) -> list[Picture]:
             + (" Test figures are recorded for this page; only validation chooses." * tested),
             f"Training curves over {config['epochs']} epochs{stages}.",
             training_figures.curves_figure(
-                run.rows, config["epoch_steps"], run.own_score_label, start, best
+                run.rows, config["epoch_steps"], run.own_score_label, start, best, run.restarts
             ),
         )
     ]

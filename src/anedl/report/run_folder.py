@@ -16,6 +16,7 @@ from anedl.conformal import Calibration
 from anedl.data.dataset import IntArray
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
+from anedl.engine.config import whole_epochs
 from anedl.engine.log import read_rows
 from anedl.engine.own import find_cache
 from anedl.errors import AnedlError
@@ -182,6 +183,12 @@ class Run:
                 terms[row["stage"]] |= row["train"].keys() | row.keys() & {"selection"}
         changes = bool(terms[2]) and (not terms[1] or terms[1] != terms[2])
         return int(self.config["train"]["pretrain_epochs"]) if changes else None
+
+    @property
+    def restarts(self) -> tuple[int, ...]:
+        """Epochs at whose beginning the network began anew."""
+        train = self.config["train"]
+        return tuple(whole_epochs(s, train["epochs"]) for s in train.get("restart_shares", ()))
 
 
 def read_run(folder: Path) -> Run:

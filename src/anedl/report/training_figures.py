@@ -1,6 +1,7 @@
 """Figures of the training itself, over epochs: loss, error, AUROC and the selection."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,11 +31,13 @@ def curves_figure(
     own_score: str,
     self_training_from: int | None = None,
     best_epoch: int | None = None,
+    restarts: Sequence[int] = (),
 ) -> "Figure":
     """Loss, errors and AUROC over epochs trained; what was not recorded has no panel.
 
     `own_score` names the method's score in the legend; `self_training_from` is where the second
-    stage begins and `best_epoch` counts from 0, as in the results.
+    stage begins, `restarts` are the epochs where the network began anew, and `best_epoch` counts
+    from 0, as in the results.
     """
     evaluated = [row for row in rows if "validation" in row]
     tested = [row for row in evaluated if "test" in row]
@@ -50,12 +53,11 @@ def curves_figure(
         axes.plot(np.array(epochs) / epoch_steps, values, linewidth=width, marker=marker, **look)
 
     # A new stage adds terms to the loss: a line across the border would show a rise that is none.
-    border = (self_training_from or 0) * epoch_steps
+    # A fresh network begins where it begins, too.
+    borders = [0, *(epoch * epoch_steps for epoch in (self_training_from or 0, *restarts)), np.inf]
     losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
-    for part in (
-        [point for point in losses if point[0] <= border],
-        [point for point in losses if point[0] > border],
-    ):
+    for begin, end in pairwise(borders):
+        part = [point for point in losses if begin < point[0] <= end]
         if part:
             draw(panels[0], part, color=INK)
     panels[0].set_ylabel("training loss")
@@ -91,6 +93,7 @@ def curves_figure(
     for axes in panels:
         tidy(axes)
     mark_self_training(panels, self_training_from)
+    mark_restarts(panels, restarts)
     return figure
 
 
@@ -110,6 +113,15 @@ def mark_self_training(panels: Sequence["Axes"], start: int | None) -> None:
         if start > 0 or side == "left":
             panels[0].text(start, 1.03, name, ha=side, transform=panels[0].get_xaxis_transform(),
                            fontsize=9, color=FAINT)  # fmt: skip
+
+
+def mark_restarts(panels: Sequence["Axes"], restarts: Sequence[int]) -> None:
+    """Draw a line where the network began anew, and name it above the first panel."""
+    for epoch in restarts:
+        for axes in panels:
+            axes.axvline(epoch, color=FAINT, linewidth=1.2, linestyle=":", zorder=1)
+        panels[0].text(epoch, 1.03, "fresh network", ha="center", fontsize=9, color=FAINT,
+                       transform=panels[0].get_xaxis_transform())  # fmt: skip
 
 
 def selection_figure(rows: Sequence[Mapping[str, Any]]) -> "Figure":
