@@ -20,6 +20,7 @@ LAYERS = [
         "scores",
         "one_vs_all",
         "alignment",
+        "cutmix",
         "mixmatch",
         "otsu",
         "outlier_class",

@@ -98,9 +98,9 @@ def test_what_is_compared_is_worth_comparing(whole):
         {"method": "supervised", "optimiser": "adam"},
         {"fresh_statistics": 2},
         {"options": (("pseudo_labels", "average"),)},
-        {"options": (("pseudo_labels", "average"), ("selection_memory", 0.5))},
+        {"options": (("pseudo_labels", "average"), ("selection_memory", 0.5), ("cutmix", 0.5))},
     ],
-    ids=["anedl", "supervised-adam", "fresh-statistics", "average-names", "memory"],
+    ids=["anedl", "supervised-adam", "fresh-statistics", "average-names", "memory-and-cutmix"],
 )
 def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, case):
     """Six cuts in one run: each sitting continues what the one before it left."""

@@ -125,6 +125,42 @@ def test_soft_pseudo_labels(names, threshold):
     assert found.item() == pytest.approx((expected * sure).mean().item(), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("names", "views"), [("training", ("weak", "strong")), ("average", ("strong", "strong"))]
+)
+def test_a_mixed_image_has_both_names(names, views, monkeypatch):
+    method = make_method(pseudo_labels=names, selected_views=views, cutmix=1.0, debias=False)
+    said = tell(method)[PLACES] if names == "average" else None
+    batch = make_batch(2)
+    drawn = []
+
+    def draw(images, probability):
+        assert probability == 1.0
+        patches = torch.zeros(len(images), 1, 8, 8, dtype=torch.bool)
+        patches[:, :, len(drawn) :, :4] = True  # half of the first view, 7/16 of the second
+        drawn.append(patches)
+        return patches
+
+    monkeypatch.setattr("anedl.methods.anedl.draw_patches", draw)
+    found = method.loss(batch, NOW).terms["fixmatch"]
+    learning = batch.unlabelled["selected"].views[0 if names == "average" else 1 :]
+    assert len(drawn) == len(learning)
+    mixed = [
+        torch.where(patches, torch.cat([view[-1:], view[:-1]]), view)
+        for view, patches in zip(learning, drawn, strict=True)
+    ]
+    naming = batch.unlabelled["selected"].views[: 2 - len(mixed)]
+    logits = method.classifier(method.backbone(torch.cat([*naming, *mixed]))).double().chunk(2)
+    labels = (logits[0] if said is None else said).argmax(1)
+    others = torch.cat([labels[-1:], labels[:-1]])
+    assert (labels != others).any()
+    losses = []
+    for z, patches in zip(logits[-len(mixed) :], drawn, strict=True):
+        share = patches[0].double().mean()
+        losses.append((1 - share) * F.cross_entropy(z, labels) + share * F.cross_entropy(z, others))
+    assert found.item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
+
+
 def test_names_are_a_mean_over_epochs():
     method = make_method(pseudo_labels="average", selection_memory=0.75, debias=False)
     said = [tell(method, seed).double().softmax(1) for seed in (3, 4)]
@@ -179,6 +215,9 @@ def test_views_that_are_passed():
             "contrast_of",
         ),
         ({"selection_memory": 1.0}, "selection_memory"),
+        ({"cutmix": 1.5}, "cutmix"),
+        ({"cutmix": 0.5, "selected_evidence": 1.0}, "cutmix"),
+        ({"cutmix": 0.5, "contrast_weight": 1.0, "contrast_of": "selected"}, "cutmix"),
         ({"selection_memory": 0.5, "selection_score": "energy"}, "selection_score"),
         ({"pseudo_label_temperature": -1.0}, "pseudo_label_temperature"),
     ],

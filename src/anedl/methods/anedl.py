@@ -17,6 +17,7 @@ from torch import Tensor
 
 from anedl import losses, scores
 from anedl.contrast import contrast
+from anedl.cutmix import draw_patches, partner_of, paste, share_kept
 from anedl.dirichlet import fisher_log_determinant
 from anedl.methods.anedl_config import AnedlConfig
 from anedl.methods.base import (
@@ -88,6 +89,7 @@ class Anedl(Method):
         first = [*labelled_views, *batch.unlabelled["pool"].views]
         selected = batch.unlabelled.get("selected")
         second = list(selected.views) if selected is not None else []
+        second, kept = self._mixed(second)
         if self.config.forward_passes == "one":
             features = self._encode(first + second)
         else:
@@ -131,9 +133,26 @@ class Anedl(Method):
                 found = self._positive_terms(alpha_chosen, guessed, ramp)
                 weight = self.config.selected_evidence
                 terms |= {f"selected_{name}": weight * term for name, term in found.items()}
-            terms["fixmatch"] = self._fixmatch(chosen, said)
+            terms["fixmatch"] = self._fixmatch(chosen, said, kept)
             monitors["pseudo_confidence"] = scores.max_softmax(said).mean()
         return Losses(terms, monitors)
+
+    def _mixed(self, views: list[Tensor]) -> tuple[list[Tensor], Tensor | None]:
+        """Views of selected images with patches of others in those that learn.
+
+        With them the part of each learning view, one after the other, that is still its own.
+        """
+        if not views or not self.config.cutmix:
+            return views, None
+        naming, learning = views[: self._naming], views[self._naming :]
+        patches = [draw_patches(view, self.config.cutmix) for view in learning]
+        mixed = [paste(view, patch) for view, patch in zip(learning, patches, strict=True)]
+        return naming + mixed, share_kept(torch.cat(patches))
+
+    @property
+    def _naming(self) -> int:
+        """How many of the selected images' views name them, and do not learn."""
+        return 0 if self.config.pseudo_labels == "average" else 1
 
     def _encode(self, views: list[Tensor]) -> list[Tensor]:
         """Features of several views from one forward pass."""
@@ -276,27 +295,37 @@ class Anedl(Method):
             return self.memory.join(outputs)
         return outputs
 
-    def _fixmatch(self, chosen: list[Tensor], said: Tensor) -> Tensor:
-        """FixMatch: the learning views learn what was `said` (N, K), both debiased."""
+    def _fixmatch(self, chosen: list[Tensor], said: Tensor, kept: Tensor | None = None) -> Tensor:
+        """FixMatch: the learning views learn what was `said` (N, K), both debiased.
+
+        `kept` is the part of each learning view that is its own; the rest is its partner's.
+        """
         config = self.config
         weight: Tensor = self.classifier.weight
         bias: Tensor = self.classifier.bias
         if not config.fixmatch_trains_classifier:
             weight, bias = weight.detach(), bias.detach()
-        learning = chosen if config.pseudo_labels == "average" else chosen[1:]
+        learning = chosen[self._naming :]
         logits = F.linear(torch.cat(learning), weight, bias)
         if config.debias:
             logits = losses.margin_logits(logits, self.prior, config.debias_tau)
-        named = self._debiased(said).repeat(len(learning), 1)
-        threshold, temperature = config.fixmatch_threshold, config.pseudo_label_temperature
-        if temperature:
-            value = losses.soft_fixmatch(logits, named, threshold, temperature)
-        else:
-            value = losses.fixmatch(logits, named, threshold)
+        named = self._debiased(said)
+        value = self._against(logits, named.repeat(len(learning), 1))
+        if kept is not None:
+            others = self._against(logits, partner_of(named).repeat(len(learning), 1))
+            value = kept * value + (1 - kept) * others
         if config.debias:
             with torch.no_grad():
                 self.prior.copy_(losses.update_prior(self.prior, said, config.debias_momentum))
         return config.fixmatch_weight * value.mean()
+
+    def _against(self, logits: Tensor, named: Tensor) -> Tensor:
+        """FixMatch of `logits` (N, K) against the pseudo-labels that `named` (N, K) gives, (N,)."""
+        threshold = self.config.fixmatch_threshold
+        temperature = self.config.pseudo_label_temperature
+        if temperature:
+            return losses.soft_fixmatch(logits, named, threshold, temperature)
+        return losses.fixmatch(logits, named, threshold)
 
     @property
     def selection_view(self) -> View:

@@ -120,6 +120,12 @@ class AnedlConfig(LabelledViewsConfig):
         "a pseudo-label is the softmax at this temperature; 0: the class that is ahead (released)",
         later=True,
     )
+    cutmix: float = option(
+        0.0,
+        "probability that a selected image learns with a rectangle of another one pasted in, and "
+        "with that one's name in proportion (CutMix; ours)",
+        later=True,
+    )
     fixmatch_trains_classifier: bool = option(
         True, "released: no, its gradient passes a frozen copy of the classifier"
     )
@@ -177,9 +183,14 @@ class AnedlConfig(LabelledViewsConfig):
                      "contrast_weight", "pseudo_label_temperature"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
-        for name in ("debias_momentum", "fixmatch_threshold", "selection_quota"):
+        for name in ("debias_momentum", "fixmatch_threshold", "selection_quota", "cutmix"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"option {name}: must lie in 0…1, got {getattr(self, name)}")
+        if self.cutmix and (self.selected_evidence or self._contrasts_selected):
+            raise ConfigError(
+                "option cutmix: a mixed image has no one class and no second view; set "
+                "selected_evidence to 0 and contrast_of to pool, or cutmix to 0"
+            )
         least = 1 if self.pseudo_labels == "average" else 2
         views = len(self.views_of_selected)
         if views < least:
@@ -187,7 +198,7 @@ class AnedlConfig(LabelledViewsConfig):
                 f"option selected_views: with pseudo_labels {self.pseudo_labels} takes at least "
                 f"{least}, got {views}"
             )
-        if self.contrast_weight and self.contrast_of == "selected" and views != 2:
+        if self._contrasts_selected and views != 2:
             raise ConfigError(
                 f"option contrast_of: compares two views of selected images, and there are "
                 f"{views}; set selected_views to two, for example weak strong"
@@ -210,6 +221,10 @@ class AnedlConfig(LabelledViewsConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {value}")
+
+    @property
+    def _contrasts_selected(self) -> bool:
+        return self.contrast_weight > 0 and self.contrast_of == "selected"
 
     @property
     def restartable(self) -> bool:
