@@ -1,6 +1,6 @@
 """CutMix (Yun et al. 2019): a rectangle of another image pasted in, and its name with it.
 
-A network that is to say how much of an image is whose cannot learn one wrong name by heart.
+A network that is to say how much of an image is whose should find a wrong name hard to memorise.
 """
 
 import torch

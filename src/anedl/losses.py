@@ -17,6 +17,7 @@ from anedl.dirichlet import (
     mean,
     trigamma,
 )
+from anedl.mixmatch import soft_cross_entropy
 
 Weight = float | Tensor
 
@@ -208,7 +209,7 @@ def soft_fixmatch(
     """FixMatch against the weak view's whole softmax(z/T) in place of its predicted class."""
     _, confident = pseudo_labels(weak_logits, threshold)
     target = (weak_logits.detach() / temperature).softmax(-1)
-    return -(target * strong_logits.log_softmax(-1)).sum(-1) * confident
+    return soft_cross_entropy(strong_logits, target) * confident
 
 
 @in_full_precision

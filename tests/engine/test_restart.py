@@ -16,18 +16,6 @@ from anedl.methods.base import Stage
 NAMES = {"pseudo_labels": "average", "selection_memory": 0.5, "selection_count": 24}
 
 
-class CutError(Exception):
-    """The end of a sitting."""
-
-
-def cut_at(stop):
-    def after_save(step):
-        if step == stop:
-            raise CutError
-
-    return after_save
-
-
 @pytest.fixture
 def moved(tiny_spec, tiny_stepper):
     """A spec and its stepper after an epoch of self-training."""
@@ -127,25 +115,6 @@ def test_without_a_folder_it_is_the_same(tiny_spec, tiny_run, problem, tmp_path)
     assert run.epoch == spec.train.epochs - 1
     for name, value in load_file(tmp_path / "model.safetensors").items():
         assert torch.equal(run.weights[name], value), name
-
-
-def test_cut_before_within_and_after_what_is_kept(tiny_spec, tiny_run, tmp_path):
-    """A fresh network at step 12; until step 18 it has the selection of the one before."""
-    spec = tiny_spec(options=NAMES, epochs=7, pretrain_epochs=2, restart_shares=(0.5,))
-    assert spec.train.restarts == (4,)
-    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    saves = []
-    tiny_run(spec, whole, after_save=saves.append)
-
-    for stop in saves:
-        with pytest.raises(CutError):
-            tiny_run(spec, pieces, after_save=cut_at(stop), resume=True)
-    tiny_run(spec, pieces, resume=True)
-    for name in ("model", f"state/step-{saves[-1]:08d}/optimiser"):
-        ours, theirs = (load_file(f / f"{name}.safetensors") for f in (pieces, whole))
-        assert ours.keys() == theirs.keys()
-        for key, value in theirs.items():
-            assert torch.equal(ours[key], value), key
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.5])

@@ -112,6 +112,26 @@ def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, 
     assert_same_run(tmp_path, reference)
 
 
+def test_cut_around_a_fresh_network(tiny_spec, tiny_run, tmp_path):
+    """A fresh network at step 12; until step 18 it has the selection of the one before."""
+    names = {"pseudo_labels": "average", "selection_memory": 0.5, "selection_count": 24}
+    spec = tiny_spec(options=names, epochs=7, pretrain_epochs=2, restart_shares=(0.5,))
+    assert spec.train.restarts == (4,)
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    saves = []
+    tiny_run(spec, whole, after_save=saves.append)
+
+    for stop in saves:
+        with pytest.raises(CutError):
+            tiny_run(spec, pieces, after_save=cut_at(stop), resume=True)
+    tiny_run(spec, pieces, resume=True)
+    for name in ("model", f"state/step-{saves[-1]:08d}/optimiser"):
+        ours, theirs = (load_file(f / f"{name}.safetensors") for f in (pieces, whole))
+        assert ours.keys() == theirs.keys()
+        for key, value in theirs.items():
+            assert torch.equal(ours[key], value), key
+
+
 @pytest.mark.parametrize("step", [2, 5])
 def test_cut_once(whole, tiny_run, tmp_path, assert_same_run, step):
     spec, reference, _ = whole()

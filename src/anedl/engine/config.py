@@ -1,5 +1,6 @@
 """How a run trains: length, batch, optimiser, averages, precision, and what is kept and logged."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import floor, inf
 from typing import Any, Literal, get_args
@@ -158,7 +159,7 @@ class TrainConfig:
     @property
     def restarts(self) -> tuple[int, ...]:
         """Epochs at whose beginning the network begins anew."""
-        return tuple(whole_epochs(share, self.epochs) for share in self.restart_shares)
+        return restart_epochs(self.restart_shares, self.epochs)
 
     def keeps_selection(self, epoch: int) -> bool:
         """Whether the network has begun anew and learnt too little since then to select."""
@@ -192,6 +193,11 @@ def whole_epochs(share: float, epochs: int) -> int:
     if share in (0, 1):
         return nearest
     return min(max(nearest, 1), epochs - 1)
+
+
+def restart_epochs(shares: Iterable[float], epochs: int) -> tuple[int, ...]:
+    """The epochs of a run at whose beginning these shares of it are done."""
+    return tuple(whole_epochs(share, epochs) for share in shares)
 
 
 def budget_epochs(dataset: str, budget: Budget = "full") -> int:

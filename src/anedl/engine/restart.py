@@ -1,7 +1,7 @@
 """Beginning anew in the middle of a run: fresh weights, taught what the old ones found in the pool.
 
-A network goes on believing what it once believed wrongly. A fresh one that learns from its names
-errs less than it, for it sees them all before it has settled on any.
+A network goes on believing what it once believed wrongly. The hope is that a fresh one, which sees
+all its names before it has settled on any, errs less than it.
 """
 
 from dataclasses import replace

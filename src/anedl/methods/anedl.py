@@ -64,7 +64,7 @@ class Anedl(Method):
         if config.contrast_weight:
             self.projection = ProjectionHead(width, config.contrast_width)
         self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
-        if config.pseudo_labels == "average" or config.selection_memory:
+        if config.remembers:
             self.memory = PoolMemory(task.pool_size, task.classes, config.selection_memory)
         if config.negative_pool == "rest":
             # Steps since each pool image was last in the selected part of a batch.
@@ -291,9 +291,7 @@ class Anedl(Method):
 
     def recall(self, outputs: Outputs) -> Outputs:
         """Join what the averaged model says now with what it said before, where it is kept."""
-        if self.config.pseudo_labels == "average" or self.config.selection_memory:
-            return self.memory.join(outputs)
-        return outputs
+        return self.memory.join(outputs) if self.config.remembers else outputs
 
     def _fixmatch(self, chosen: list[Tensor], said: Tensor, kept: Tensor | None = None) -> Tensor:
         """FixMatch: the learning views learn what was `said` (N, K), both debiased.

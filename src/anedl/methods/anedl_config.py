@@ -227,6 +227,11 @@ class AnedlConfig(LabelledViewsConfig):
         return self.contrast_weight > 0 and self.contrast_of == "selected"
 
     @property
+    def remembers(self) -> bool:
+        """Whether what the averaged model says of the pool is kept."""
+        return self.pseudo_labels == "average" or self.selection_memory > 0
+
+    @property
     def restartable(self) -> bool:
         """Yes where names are remembered; a fresh network's own would be arbitrary."""
         return self.pseudo_labels == "average"

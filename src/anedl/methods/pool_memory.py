@@ -1,7 +1,7 @@
 """What the averaged model has said of every pool image, epoch after epoch.
 
-A network at one moment errs otherwise than an epoch later; the mean of what it says over several
-epochs errs less, and costs nothing, for the whole pool is judged once an epoch anyway.
+A network at one moment errs otherwise than some epochs later, so that the mean of what it says
+should err less. It costs nothing: the whole pool is judged once an epoch anyway.
 """
 
 from dataclasses import replace

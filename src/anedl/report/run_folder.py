@@ -16,7 +16,7 @@ from anedl.conformal import Calibration
 from anedl.data.dataset import IntArray
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
-from anedl.engine.config import whole_epochs
+from anedl.engine.config import restart_epochs
 from anedl.engine.log import read_rows
 from anedl.engine.own import find_cache
 from anedl.errors import AnedlError
@@ -188,7 +188,7 @@ class Run:
     def restarts(self) -> tuple[int, ...]:
         """Epochs at whose beginning the network began anew."""
         train = self.config["train"]
-        return tuple(whole_epochs(s, train["epochs"]) for s in train.get("restart_shares", ()))
+        return restart_epochs(train.get("restart_shares", ()), train["epochs"])
 
 
 def read_run(folder: Path) -> Run:
