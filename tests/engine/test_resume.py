@@ -113,10 +113,10 @@ def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, 
 
 
 def test_cut_around_a_fresh_network(tiny_spec, tiny_run, tmp_path):
-    """A fresh network at step 12; until step 18 it has the selection of the one before."""
-    names = {"pseudo_labels": "average", "selection_memory": 0.5, "selection_count": 24}
-    spec = tiny_spec(options=names, epochs=7, pretrain_epochs=2, restart_shares=(0.5,))
-    assert spec.train.restarts == (4,)
+    """A fresh network at step 12, which learns names of the one before."""
+    options = {"networks": 2, "selection_count": 24}
+    spec = tiny_spec(options=options, epochs=7, pretrain_epochs=2)
+    assert spec.restarts == (4,)
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
     saves = []
     tiny_run(spec, whole, after_save=saves.append)

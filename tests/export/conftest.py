@@ -44,10 +44,10 @@ def own_setting(backbone):
 def make_model():
     """A method with random weights, as if it were trained."""
 
-    def make(method="anedl", own=False, backbone=None):
+    def make(method="anedl", own=False, backbone=None, options=None):
         setting = own_setting(backbone or "wrn-10-1") if own else get_setting("digits")
         train = {"backbone": backbone} if backbone else {}
-        spec = make_spec(setting, method, 0, 0, False, None, train, {})
+        spec = make_spec(setting, method, 0, 0, False, None, train, options or {})
         known = len(setting.known_classes)
         split = Split(
             setting.name, 0, False, tuple(range(known)),

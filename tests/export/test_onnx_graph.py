@@ -187,6 +187,18 @@ def test_every_backbone_exports(make_model, tmp_path, backbone):
     every_batch_agrees(trained, tmp_path / "model.onnx", (3, 16, 16))
 
 
+@pytest.mark.parametrize("done", [1, 2])
+def test_networks_that_judge_together_export(make_model, tmp_path, done):
+    """A model may have been the best one before every place was filled."""
+    trained = make_model("anedl", options={"networks": 3})
+    pixels = torch.randint(0, 256, (5, 1, 8, 8), dtype=torch.uint8)
+    with torch.no_grad():
+        alone = trained.method.outputs(pixels).score
+        trained.method.elders.count.fill_(done)
+        assert not torch.allclose(trained.method.outputs(pixels).score, alone)
+    every_batch_agrees(trained, tmp_path / "model.onnx")
+
+
 def every_batch_agrees(trained, path, shape=(1, 8, 8)):
     rng = np.random.default_rng(4)
     held_out = torch.from_numpy(rng.integers(0, 256, (19, *shape), dtype=np.uint8))

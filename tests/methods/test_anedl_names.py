@@ -219,6 +219,9 @@ def test_views_that_are_passed():
         ({"cutmix": 0.5, "selected_evidence": 1.0}, "cutmix"),
         ({"cutmix": 0.5, "contrast_weight": 1.0, "contrast_of": "selected"}, "cutmix"),
         ({"selection_memory": 0.5, "selection_score": "energy"}, "selection_score"),
+        ({"networks": 0}, "networks"),
+        ({"networks": 2, "pseudo_labels": "average"}, "networks"),
+        ({"networks": 2, "selection_memory": 0.5}, "networks"),
         ({"pseudo_label_temperature": -1.0}, "pseudo_label_temperature"),
     ],
 )
@@ -227,6 +230,18 @@ def test_what_makes_no_sense_is_refused(options, wrong):
         AnedlConfig(**options)
 
 
-def test_a_restart_needs_remembered_names():
-    assert AnedlConfig(pseudo_labels="average").restartable
-    assert not AnedlConfig(selection_memory=0.5).restartable
+def test_earlier_networks_name_too():
+    """The mean of what two of them say of the pool and of what this one says of the weak view."""
+    method = make_method(networks=3, debias=False)
+    said = [torch.randn(POOL, CLASSES, generator=torch.Generator().manual_seed(s)) for s in (3, 4)]
+    outputs = Outputs(torch.zeros(POOL, 1), said[0], torch.zeros(POOL))
+    batch = make_batch(2)
+    weak, strong = selected_logits(method, batch)
+    alone = method.loss(batch, NOW).terms["fixmatch"]
+    assert alone.item() == pytest.approx(F.cross_entropy(strong, weak.argmax(1)).item(), rel=1e-5)
+    method.retire(outputs)
+    method.retire(replace(outputs, logits=(said[0] + said[1]) / 2))
+    labels = (weak + said[0][PLACES] + said[1][PLACES]).argmax(1)
+    assert (labels != weak.argmax(1)).any()
+    found = method.loss(batch, NOW).terms["fixmatch"]
+    assert found.item() == pytest.approx(F.cross_entropy(strong, labels).item(), rel=1e-5)

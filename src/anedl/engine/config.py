@@ -1,6 +1,5 @@
 """How a run trains: length, batch, optimiser, averages, precision, and what is kept and logged."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import floor, inf
 from typing import Any, Literal, get_args
@@ -72,14 +71,6 @@ class TrainConfig:
         "schedule says",
         later=True,
     )
-    restart_shares: tuple[float, ...] = option(
-        (),
-        "shares of the run after which the network begins anew from fresh weights, and is taught "
-        "the pool as it was known before: selection and names stay as long as pre-training took. "
-        "Schedules of rate and loss go on, and the best model may be of any of the networks (ours; "
-        "for pseudo_labels average)",
-        later=True,
-    )
     ema_decay: float | None = option(
         None, "decay of the averaged weights; default: a memory of 1000 steps, at most run/20"
     )
@@ -133,10 +124,6 @@ class TrainConfig:
                 f"option pretrain_epochs: must lie in 0…epochs ({self.epochs}), "
                 f"got {self.pretrain_epochs}"
             )
-        if any(not 0 < share < 1 for share in self.restart_shares):
-            raise ConfigError(
-                f"option restart_shares: must lie between 0 and 1, got {self.restart_shares}"
-            )
         for name in ("ema_decay", "bn_momentum", "momentum", "beta_2"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
@@ -155,15 +142,6 @@ class TrainConfig:
     def steps(self) -> int:
         """Steps of the whole run."""
         return self.epochs * self.epoch_steps
-
-    @property
-    def restarts(self) -> tuple[int, ...]:
-        """Epochs at whose beginning the network begins anew."""
-        return restart_epochs(self.restart_shares, self.epochs)
-
-    def keeps_selection(self, epoch: int) -> bool:
-        """Whether the network has begun anew and learnt too little since then to select."""
-        return any(begun <= epoch < begun + self.pretrain_epochs for begun in self.restarts)
 
     def resolved(self, backbone: str) -> "TrainConfig":
         """Fill in what was left to the length of the run and to the setting.
@@ -195,9 +173,9 @@ def whole_epochs(share: float, epochs: int) -> int:
     return min(max(nearest, 1), epochs - 1)
 
 
-def restart_epochs(shares: Iterable[float], epochs: int) -> tuple[int, ...]:
-    """The epochs of a run at whose beginning these shares of it are done."""
-    return tuple(whole_epochs(share, epochs) for share in shares)
+def restart_epochs(networks: int, epochs: int) -> tuple[int, ...]:
+    """The epochs at whose beginning the next of `networks` takes over, each with an equal part."""
+    return tuple(whole_epochs(number / networks, epochs) for number in range(1, networks))
 
 
 def budget_epochs(dataset: str, budget: Budget = "full") -> int:

@@ -21,9 +21,10 @@ from anedl.engine.placement import is_resident
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
 from anedl.engine.restart import restart
+from anedl.engine.selection import select
 from anedl.engine.spec import RunSpec
 from anedl.engine.step import Stepper
-from anedl.engine.train import build_stepper, select
+from anedl.engine.train import build_stepper
 from anedl.methods.base import Source, Stage
 
 NEVER = -1
@@ -74,11 +75,11 @@ def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -
             stage = Stage.PRETRAIN if epoch < config.pretrain_epochs else Stage.SELF_TRAIN
             if epoch == config.pretrain_epochs:
                 best = np.inf  # the best model is one of the whole method
-            if epoch in config.restarts:
-                restart(stepper, spec, problem, config.restarts.index(epoch) + 1)
+            if epoch in spec.restarts:
+                restart(stepper, spec, problem, epoch)
             wants = stepper.method.wants(stage)
             selects = any(want.source is Source.SELECTED for want in wants.values())
-            if selects and not config.keeps_selection(epoch):
+            if selects:
                 selected, _ = select(stepper, epoch * config.epoch_steps)
                 _note(first_selected, selected, epoch)
             stepper.begin_epoch(stage, epoch, 0, selected)

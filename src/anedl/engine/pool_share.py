@@ -33,9 +33,7 @@ def estimate_pool(
     no epoch here, or they would score better than the pool's own inliers.
     """
     length = arguments["train"]
-    # It is short, and trains another method: neither lengths nor fresh starts are its own.
-    dropped = {*LENGTH_OPTIONS, "restart_shares"}
-    train = {name: value for name, value in length.items() if name not in dropped}
+    train = {name: value for name, value in length.items() if name not in LENGTH_OPTIONS}
     train |= {"epochs": max(1, round(SHORT * length["epochs"])),
               "epoch_steps": length["epoch_steps"]}  # fmt: skip
     short = {**arguments, "method": "supervised", "train": train, "options": {}}

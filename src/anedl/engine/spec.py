@@ -18,6 +18,7 @@ from anedl.engine.config import (
     LENGTH_OPTIONS,
     Budget,
     TrainConfig,
+    restart_epochs,
     train_defaults,
 )
 from anedl.engine.task import task_of
@@ -76,6 +77,11 @@ class RunSpec:
         return record
 
     @property
+    def restarts(self) -> tuple[int, ...]:
+        """Epochs at whose beginning a fresh network takes over."""
+        return restart_epochs(self.options.networks_in_turn, self.train.epochs)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of all that determines the result.
 
@@ -118,7 +124,7 @@ def make_spec(
     entry = get_method(name)
     config = _train_config(a_setting.dataset, entry, budget, train or {}, a_setting.backbone)
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
-    _check_restarts(config, method_config)
+    _check_networks(config, method_config)
     return RunSpec(
         setting=a_setting.name,
         method=name,
@@ -165,26 +171,26 @@ def _train_config(
     return replace(config, **scaled).resolved(backbone)
 
 
-def _check_restarts(train: TrainConfig, options: MethodConfig) -> None:
-    """Refuse a fresh start that has nothing to go by, or no time.
+def _check_networks(train: TrainConfig, options: MethodConfig) -> None:
+    """Refuse more networks in turn than the run has time for.
 
     Raises:
         ConfigError: says why, and what to change.
     """
-    if not train.restarts:
+    restarts = restart_epochs(options.networks_in_turn, train.epochs)
+    if not restarts:
         return
-    if not options.restartable:
+    shortest = min(end - begun for begun, end in pairwise((0, *restarts, train.epochs)))
+    if shortest < 1 or restarts[0] <= train.pretrain_epochs:
         raise ConfigError(
-            "option restart_shares: the method as configured remembers no names of pool images "
-            "that a fresh network could learn from; take anedl-plus with pseudo_labels average"
+            f"option networks: {options.networks_in_turn} share {train.epochs} epochs, of which "
+            f"the first needs more than the {train.pretrain_epochs} of pre-training and every "
+            f"other at least one; take fewer networks or more epochs"
         )
-    ends = pairwise((0, *train.restarts, train.epochs))
-    if not train.pretrain_epochs or any(b - a <= train.pretrain_epochs for a, b in ends):
+    if train.fresh_statistics:
         raise ConfigError(
-            f"option restart_shares: begins anew after epochs "
-            f"{', '.join(map(str, train.restarts))} of {train.epochs}. A fresh network does not "
-            f"select for as long as pre-training took ({train.pretrain_epochs} epochs): that must "
-            f"be one at least, and less than each network has"
+            "option fresh_statistics: would also change those of the networks that are done; set "
+            "it to 0, or networks to 1"
         )
 
 

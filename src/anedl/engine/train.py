@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from anedl.data.batches import worker_count
 from anedl.data.split_file import read_split, write_split
@@ -23,7 +22,6 @@ from anedl.engine.checkpoint import (
 from anedl.engine.differences import describe_differences, differing_options
 from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
-from anedl.engine.inference import outputs_of
 from anedl.engine.judge import judge
 from anedl.engine.load import problem_of
 from anedl.engine.log import Display, open_sinks
@@ -33,6 +31,7 @@ from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
 from anedl.engine.restart import restart
 from anedl.engine.results import write_results
+from anedl.engine.selection import select
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
 from anedl.engine.stopping import StopRequest
@@ -128,12 +127,12 @@ def train(
                 # The best model is one of the whole method: a detector may only learn from here on.
                 best = None
 
-            if row == 0 and epoch in config.restarts:
-                restart(stepper, spec, problem, config.restarts.index(epoch) + 1)
+            if row == 0 and epoch in spec.restarts:
+                restart(stepper, spec, problem, epoch)
 
             # Select, unless resuming inside an epoch, whose selection came with the checkpoint.
             selects = any(want.source is Source.SELECTED for want in wants.values())
-            if row == 0 and selects and not config.keeps_selection(epoch):
+            if row == 0 and selects:
                 selected, predicted = select(stepper, step)
                 notes["selection"] = selection_audit(selected, predicted, problem)
 
@@ -203,20 +202,6 @@ def build_stepper(
     stream = build_stream(spec, problem, precision.device)
     method.train()
     return Stepper(method, average, stream, spec.train, precision, execution)
-
-
-def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
-    """Ask the averaged model which pool images join self-training; None means all of them.
-
-    With it the class that it sees in each pool image, (N,); in both it may go by what it said
-    before, too.
-    """
-    method = stepper.average
-    images = stepper.stream.pool(method.selection_view, step)
-    outputs = outputs_of(method, images, stepper.precision)
-    outputs = stepper.method.recall(outputs)
-    selection = method.select(outputs)
-    return None if selection is None else selection.positions, outputs.logits.argmax(1)
 
 
 def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:

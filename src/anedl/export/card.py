@@ -174,7 +174,12 @@ def _what_it_is(facts: CardFacts) -> Iterator[str]:
     yield f"- Method: {code(short_name(spec.method))} ({markdown(entry.summary)})"
     side, channels = spec.terms.image_size, len(spec.terms.mean)
     kind = "colour" if channels == 3 else "grey"
-    yield f"- Network: {code(str(spec.train.backbone))}, images of {side} × {side} pixels, {kind}"
+    networks = spec.options.networks_in_turn
+    together = f", {networks} that judge together" if networks > 1 else ""
+    yield (
+        f"- Network: {code(str(spec.train.backbone))}{together}, images of {side} × {side} pixels, "
+        f"{kind}"
+    )
     epoch = facts.figures.get("epoch")
     when = f", after epoch {epoch + 1}" if isinstance(epoch, int) else ""
     yield f"- Weights: the {facts.model} model{when}; seed {spec.seed}"

@@ -33,6 +33,7 @@ from anedl.methods.base import (
     Want,
 )
 from anedl.methods.early_views import labelled_want, views_to_train_on
+from anedl.methods.elders import Elders
 from anedl.methods.pool_memory import PoolMemory
 from anedl.methods.ranking import highest_of_each
 from anedl.networks.encoder import ImageEncoder
@@ -44,7 +45,7 @@ class Anedl(Method):
     """See the module's docstring."""
 
     config_type = AnedlConfig
-    kept_by_restart = ("prior",)  # q̂ goes with the remembered names, which it debiases
+    kept_by_restart = ("prior", "elders.")  # q̂ goes with the names, which it debiases
     config: AnedlConfig
 
     def __init__(self, config: AnedlConfig, backbone: ImageEncoder, task: Task) -> None:
@@ -66,10 +67,20 @@ class Anedl(Method):
         self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
         if config.remembers:
             self.memory = PoolMemory(task.pool_size, task.classes, config.selection_memory)
+        if config.networks > 1:
+            places = config.networks - 1
+            self.elders = Elders(self._network, places, task.pool_size, task.classes)
         if config.negative_pool == "rest":
             # Steps since each pool image was last in the selected part of a batch.
             since = torch.full((task.pool_size,), torch.inf)
             self.since_chosen = torch.nn.Buffer(since, persistent=False)
+
+    @property
+    def _network(self) -> dict[str, torch.nn.Module]:
+        """What judges an image."""
+        return {
+            "backbone": self.backbone, "classifier": self.classifier, "detector": self.detector
+        }  # fmt: skip
 
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
@@ -276,13 +287,13 @@ class Anedl(Method):
     def _opinion(self, chosen: list[Tensor], positions: Tensor) -> Tensor:
         """Logits (N, K) that name selected images, before any debiasing.
 
-        Of the first of their views' features, (N, d) each, or what the averaged model said of the
-        pool images at `positions`.
+        Of the first of their views' features, (N, d) each, with what earlier networks say of the
+        pool images at `positions`; or what the averaged model said of these.
         """
         if self.config.pseudo_labels == "average":
             return self.memory.logits(positions)
         logits: Tensor = self.classifier(chosen[0])
-        return logits
+        return self.elders.name(logits, positions) if self.config.networks > 1 else logits
 
     def _debiased(self, logits: Tensor) -> Tensor:
         if not self.config.debias:
@@ -292,6 +303,10 @@ class Anedl(Method):
     def recall(self, outputs: Outputs) -> Outputs:
         """Join what the averaged model says now with what it said before, where it is kept."""
         return self.memory.join(outputs) if self.config.remembers else outputs
+
+    def retire(self, outputs: Outputs) -> None:
+        """Join the elders, who from now on say what all have said together."""
+        self.elders.admit(self._network, outputs.logits)
 
     def _fixmatch(self, chosen: list[Tensor], said: Tensor, kept: Tensor | None = None) -> Tensor:
         """FixMatch: the learning views learn what was `said` (N, K), both debiased.
@@ -348,6 +363,8 @@ class Anedl(Method):
         features = self.backbone(images)
         logits = self.classifier(features)
         alpha = self.detector(features)
+        if self.config.networks > 1:
+            logits, alpha = self.elders.joined(images, logits, alpha)
         return Outputs(features, logits, self._score(self.config.score, logits, alpha), alpha)
 
     def _score(self, name: str, logits: Tensor, alpha: Tensor | None) -> Tensor:

@@ -167,6 +167,12 @@ class AnedlConfig(LabelledViewsConfig):
         "the running statistics as well (released)",
         later=True,
     )
+    networks: int = option(
+        1,
+        "networks that share a run, one after the other: those that are done name the pool's "
+        "images together with the one in training, and all of them judge (ours)",
+        later=True,
+    )
     forward_passes: Literal["two", "one"] = option(
         "two",
         "selected images in a pass of their own (released), or with the others (other BN batch)",
@@ -208,6 +214,11 @@ class AnedlConfig(LabelledViewsConfig):
                 "option selection_score: energy is lost in a mean of probabilities; take another, "
                 "or selection_memory 0"
             )
+        if self.networks > 1 and self.remembers:
+            raise ConfigError(
+                "option networks: those that are done name the pool with the one in training; set "
+                "pseudo_labels to training and selection_memory to 0, or networks to 1"
+            )
         if not 0 <= self.selection_memory < 1:
             raise ConfigError(
                 f"option selection_memory: must be at least 0 and below 1, got "
@@ -217,7 +228,7 @@ class AnedlConfig(LabelledViewsConfig):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"option {name}: must be > 0, got {getattr(self, name)}")
         for name in ("selection_count", "pool_ratio", "selected_ratio", "head_width", "top_m",
-                     "contrast_width"):  # fmt: skip
+                     "contrast_width", "networks"):  # fmt: skip
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {value}")
@@ -232,9 +243,9 @@ class AnedlConfig(LabelledViewsConfig):
         return self.pseudo_labels == "average" or self.selection_memory > 0
 
     @property
-    def restartable(self) -> bool:
-        """Yes where names are remembered; a fresh network's own would be arbitrary."""
-        return self.pseudo_labels == "average"
+    def networks_in_turn(self) -> int:
+        """As configured."""
+        return self.networks
 
     @property
     def views_of_selected(self) -> tuple[View, ...]:

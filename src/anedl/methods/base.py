@@ -147,9 +147,9 @@ class MethodConfig:
     drops: ClassVar[Mapping[str, str]] = {}
 
     @property
-    def restartable(self) -> bool:
-        """Whether a run may begin anew from fresh weights, with what `Method.recall` has kept."""
-        return False
+    def networks_in_turn(self) -> int:
+        """Networks that share a run, one after the other; see `Method.retire`."""
+        return 1
 
     def resolved(self, task: Task) -> Self:
         """Fill in what was left open and depends on the task; a method without such keeps this."""
@@ -160,8 +160,8 @@ class Method(nn.Module, ABC):
     """A training method: what it wants in a batch, its loss, its selection and its outputs.
 
     `engine` are the engine's options that a method from a user's file changes, by name; those of
-    the package state theirs in the catalogue. `kept_by_restart` names persistent buffers that stay
-    as they are when the network begins anew.
+    the package state theirs in the catalogue. `kept_by_restart` is how the names of the
+    parameters and buffers begin that stay as they are when a fresh network takes over.
     """
 
     config_type: ClassVar[type[MethodConfig]] = MethodConfig
@@ -198,6 +198,13 @@ class Method(nn.Module, ABC):
         keeps must be a buffer, filled in place; one that only training needs is not persistent.
         """
         return outputs
+
+    def retire(self, outputs: Outputs) -> None:
+        """Keep what is to stay of this network, whose place a fresh one is about to take.
+
+        `outputs` is what it says of every pool image. Called on both models with the averaged
+        weights, where the config has several `networks_in_turn`.
+        """
 
     @abstractmethod
     def outputs(self, images: Tensor) -> Outputs:

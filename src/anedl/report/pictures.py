@@ -173,8 +173,8 @@ def training_pictures(run: Run) -> list[Picture]:
     if run.restarts:
         anew = " and ".join(map(str, run.restarts))
         stages += (
-            f"; after {anew} epochs a fresh network takes over, and keeps selection and "
-            f"names for {config['pretrain_epochs']} epochs"
+            f"; after {anew} epochs a fresh network takes over, and judges together with those "
+            f"before it"
         )
     tested = any("test" in row for row in run.rows)
     pictures = [

@@ -187,8 +187,8 @@ class Run:
     @property
     def restarts(self) -> tuple[int, ...]:
         """Epochs at whose beginning the network began anew."""
-        train = self.config["train"]
-        return restart_epochs(train.get("restart_shares", ()), train["epochs"])
+        networks = self.config["options"].get("networks", 1)
+        return restart_epochs(networks, self.config["train"]["epochs"])
 
 
 def read_run(folder: Path) -> Run:

@@ -1,0 +1,24 @@
+"""What the averaged model makes of the whole pool."""
+
+from torch import Tensor
+
+from anedl.engine.inference import outputs_of
+from anedl.engine.step import Stepper
+from anedl.methods.base import Outputs
+
+
+def pool_outputs(stepper: Stepper, step: int) -> Outputs:
+    """What the averaged model says of every pool image at `step`, in the view that is ranked."""
+    images = stepper.stream.pool(stepper.average.selection_view, step)
+    return outputs_of(stepper.average, images, stepper.precision)
+
+
+def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
+    """Ask the averaged model which pool images join self-training; None means all of them.
+
+    With it the class that it sees in each pool image, (N,); in both it may go by what it said
+    before, too.
+    """
+    outputs = stepper.method.recall(pool_outputs(stepper, step))
+    selection = stepper.average.select(outputs)
+    return None if selection is None else selection.positions, outputs.logits.argmax(1)
