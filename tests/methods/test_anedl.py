@@ -900,7 +900,7 @@ def test_more_than_all_classes_cannot_be_summed():
 def test_every_option_is_tried():
     in_names = {
         "pseudo_labels", "pseudo_label_temperature", "selection_memory", "selected_views", "cutmix",
-        "networks",
+        "networks", "networks_teach",
     }  # fmt: skip
     tried = in_names | {
         *SCALED,

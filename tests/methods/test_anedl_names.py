@@ -230,9 +230,10 @@ def test_what_makes_no_sense_is_refused(options, wrong):
         AnedlConfig(**options)
 
 
-def test_earlier_networks_name_too():
+@pytest.mark.parametrize("teach", [True, False])
+def test_earlier_networks_name_too(teach):
     """The mean of what two of them say of the pool and of what this one says of the weak view."""
-    method = make_method(networks=3, debias=False)
+    method = make_method(networks=3, networks_teach=teach, debias=False)
     said = [torch.randn(POOL, CLASSES, generator=torch.Generator().manual_seed(s)) for s in (3, 4)]
     outputs = Outputs(torch.zeros(POOL, 1), said[0], torch.zeros(POOL))
     batch = make_batch(2)
@@ -244,4 +245,5 @@ def test_earlier_networks_name_too():
     labels = (weak + said[0][PLACES] + said[1][PLACES]).argmax(1)
     assert (labels != weak.argmax(1)).any()
     found = method.loss(batch, NOW).terms["fixmatch"]
-    assert found.item() == pytest.approx(F.cross_entropy(strong, labels).item(), rel=1e-5)
+    expected = F.cross_entropy(strong, labels) if teach else alone
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)

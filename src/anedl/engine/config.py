@@ -1,7 +1,7 @@
 """How a run trains: length, batch, optimiser, averages, precision, and what is kept and logged."""
 
 from dataclasses import dataclass, replace
-from math import floor, inf
+from math import ceil, floor, inf
 from typing import Any, Literal, get_args
 
 from anedl.errors import ConfigError
@@ -176,6 +176,11 @@ def whole_epochs(share: float, epochs: int) -> int:
 def restart_epochs(networks: int, epochs: int) -> tuple[int, ...]:
     """The epochs at whose beginning the next of `networks` takes over, each with an equal part."""
     return tuple(whole_epochs(number / networks, epochs) for number in range(1, networks))
+
+
+def pretraining_of_each(networks: int, pretrain_epochs: int) -> int:
+    """Epochs before self-training of every network, where several share those of a run."""
+    return ceil(pretrain_epochs / networks)
 
 
 def budget_epochs(dataset: str, budget: Budget = "full") -> int:

@@ -25,7 +25,7 @@ from anedl.engine.selection import select
 from anedl.engine.spec import RunSpec
 from anedl.engine.step import Stepper
 from anedl.engine.train import build_stepper
-from anedl.methods.base import Source, Stage
+from anedl.methods.base import Source
 
 NEVER = -1
 """In `InMemoryRun.first_selected`: self-training never took this image."""
@@ -72,8 +72,8 @@ def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -
     display.begin(0)
     try:
         for epoch in range(config.epochs):
-            stage = Stage.PRETRAIN if epoch < config.pretrain_epochs else Stage.SELF_TRAIN
-            if epoch == config.pretrain_epochs:
+            stage = spec.stage_of(epoch)
+            if epoch == spec.pretraining:
                 best = np.inf  # the best model is one of the whole method
             if epoch in spec.restarts:
                 restart(stepper, spec, problem, epoch)

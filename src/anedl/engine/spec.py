@@ -18,12 +18,13 @@ from anedl.engine.config import (
     LENGTH_OPTIONS,
     Budget,
     TrainConfig,
+    pretraining_of_each,
     restart_epochs,
     train_defaults,
 )
 from anedl.engine.task import task_of
 from anedl.errors import ConfigError, unknown_name
-from anedl.methods.base import MethodConfig
+from anedl.methods.base import MethodConfig, Stage
 from anedl.methods.catalogue import Entry, full_name, get_method, short_name
 from anedl.options import field_default, from_json, to_json
 
@@ -80,6 +81,16 @@ class RunSpec:
     def restarts(self) -> tuple[int, ...]:
         """Epochs at whose beginning a fresh network takes over."""
         return restart_epochs(self.options.networks_in_turn, self.train.epochs)
+
+    @property
+    def pretraining(self) -> int:
+        """Epochs for which every network pre-trains."""
+        return pretraining_of_each(self.options.networks_in_turn, self.train.pretrain_epochs)
+
+    def stage_of(self, epoch: int) -> Stage:
+        """Where the network that has this epoch stands in its own part of the run."""
+        begun = max((restart for restart in self.restarts if restart <= epoch), default=0)
+        return Stage.PRETRAIN if epoch - begun < self.pretraining else Stage.SELF_TRAIN
 
     @property
     def digest(self) -> str:
@@ -177,15 +188,17 @@ def _check_networks(train: TrainConfig, options: MethodConfig) -> None:
     Raises:
         ConfigError: says why, and what to change.
     """
-    restarts = restart_epochs(options.networks_in_turn, train.epochs)
+    networks = options.networks_in_turn
+    restarts = restart_epochs(networks, train.epochs)
     if not restarts:
         return
     shortest = min(end - begun for begun, end in pairwise((0, *restarts, train.epochs)))
-    if shortest < 1 or restarts[0] <= train.pretrain_epochs:
+    pretraining = pretraining_of_each(networks, train.pretrain_epochs)
+    if shortest <= pretraining:
         raise ConfigError(
-            f"option networks: {options.networks_in_turn} share {train.epochs} epochs, of which "
-            f"the first needs more than the {train.pretrain_epochs} of pre-training and every "
-            f"other at least one; take fewer networks or more epochs"
+            f"option networks: {networks} share {train.epochs} epochs, and one of them has only "
+            f"{shortest}, of which pre-training takes {pretraining}; take fewer networks, more "
+            f"epochs or less pre-training"
         )
     if train.fresh_statistics:
         raise ConfigError(

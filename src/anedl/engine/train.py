@@ -37,7 +37,7 @@ from anedl.engine.step import Stepper
 from anedl.engine.stopping import StopRequest
 from anedl.errors import ConfigError, DataError
 from anedl.files import write_json
-from anedl.methods.base import Source, Stage
+from anedl.methods.base import Source
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,10 @@ def train(
     try:
         while step < config.steps:
             epoch, row = divmod(step, config.epoch_steps)
-            stage = Stage.PRETRAIN if epoch < config.pretrain_epochs else Stage.SELF_TRAIN
+            stage = spec.stage_of(epoch)
             wants = stepper.method.wants(stage)
             notes: dict[str, Any] = {"epoch": epoch, "stage": int(stage)}
-            if step == config.pretrain_epochs * config.epoch_steps:
+            if step == spec.pretraining * config.epoch_steps:
                 # The best model is one of the whole method: a detector may only learn from here on.
                 best = None
 

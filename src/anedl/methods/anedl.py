@@ -293,7 +293,8 @@ class Anedl(Method):
         if self.config.pseudo_labels == "average":
             return self.memory.logits(positions)
         logits: Tensor = self.classifier(chosen[0])
-        return self.elders.name(logits, positions) if self.config.networks > 1 else logits
+        taught = self.config.networks > 1 and self.config.networks_teach
+        return self.elders.name(logits, positions) if taught else logits
 
     def _debiased(self, logits: Tensor) -> Tensor:
         if not self.config.debias:

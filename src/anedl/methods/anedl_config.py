@@ -169,8 +169,14 @@ class AnedlConfig(LabelledViewsConfig):
     )
     networks: int = option(
         1,
-        "networks that share a run, one after the other: those that are done name the pool's "
-        "images together with the one in training, and all of them judge (ours)",
+        "networks that share a run, one after the other; all that are done or in training judge "
+        "together, at selection and in the end (ours)",
+        later=True,
+    )
+    networks_teach: bool = option(
+        True,
+        "those that are done name the selected images together with the one in training (ours); "
+        "else each learns what it says itself",
         later=True,
     )
     forward_passes: Literal["two", "one"] = option(

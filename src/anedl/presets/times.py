@@ -1,5 +1,6 @@
 """How long a run is likely to take: as recorded runs of its like, else by its measured steps."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -56,9 +57,10 @@ def expected_time(spec: RunSpec, recorded: Sequence[LedgerRun] = ()) -> Expected
         )
     if spec.train.backbone != "wrn-28-2" or spec.terms.image_size != 32:
         return None
-    pretraining = spec.train.pretrain_epochs * spec.train.epoch_steps
-    steps = {Stage.PRETRAIN: pretraining, Stage.SELF_TRAIN: spec.train.steps - pretraining}
-    images = sum(count * images_a_step(spec, stage) for stage, count in steps.items())
+    epochs = Counter(spec.stage_of(epoch) for epoch in range(spec.train.epochs))
+    images = spec.train.epoch_steps * sum(
+        count * images_a_step(spec, stage) for stage, count in epochs.items()
+    )
     basis = "measured steps" if is_anedl else "its images a step and the measured steps of ANEDL"
     return Expected(
         images * IMAGE_S + spec.train.epochs * EPOCH_END_S,

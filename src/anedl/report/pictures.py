@@ -173,8 +173,8 @@ def training_pictures(run: Run) -> list[Picture]:
     if run.restarts:
         anew = " and ".join(map(str, run.restarts))
         stages += (
-            f"; after {anew} epochs a fresh network takes over, and judges together with those "
-            f"before it"
+            f"; after {anew} epochs a fresh network takes over, which begins like the first and "
+            f"judges together with those before it"
         )
     tested = any("test" in row for row in run.rows)
     pictures = [
