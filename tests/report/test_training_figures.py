@@ -36,13 +36,15 @@ def test_curves_mark_where_self_training_starts():
 
 def test_curves_mark_a_fresh_network():
     figure = figures.curves_figure(
-        curve_rows(), 10, "mine", self_training_from=1, best_epoch=3, restarts=(3,)
+        curve_rows(), 10, "mine", self_training_from=1, best_epoch=3, restarts=(2,)
     )
     assert "fresh network" in {text.get_text() for text in figure.axes[0].texts}
     for axes in figure.axes:
-        assert [3, 3] in [list(one.get_xdata()) for one in axes.get_lines()]
-    losses = [list(one.get_xdata()) for one in figure.axes[0].get_lines()[:3]]
-    assert losses == [[0.5, 1], [1.5, 2, 2.5, 3], [3.5, 4]]
+        assert [2, 2] in [list(one.get_xdata()) for one in axes.get_lines()]
+        shaded = [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches]
+        assert shaded == [(1, 2), (3, 4)]  # each network goes through both stages
+    losses = [list(one.get_xdata()) for one in figure.axes[0].get_lines()[:4]]
+    assert losses == [[0.5, 1], [1.5, 2], [2.5, 3], [3.5, 4]]
 
 
 def test_curves_draw_what_was_recorded_over_epochs():

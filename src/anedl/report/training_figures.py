@@ -53,8 +53,9 @@ def curves_figure(
         axes.plot(np.array(epochs) / epoch_steps, values, linewidth=width, marker=marker, **look)
 
     # A new stage adds terms to the loss: a line across the border would show a rise that is none.
-    # A fresh network begins where it begins, too.
-    borders = [0, *(epoch * epoch_steps for epoch in (self_training_from or 0, *restarts)), np.inf]
+    # A fresh network begins where it begins, and goes through both stages too.
+    starts = [first + later for first in (0, *restarts) for later in (0, self_training_from or 0)]
+    borders = [*(epoch * epoch_steps for epoch in starts), np.inf]
     losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
     for begin, end in pairwise(borders):
         part = [point for point in losses if begin < point[0] <= end]
@@ -92,18 +93,25 @@ def curves_figure(
     whole_numbers(panels[-1])
     for axes in panels:
         tidy(axes)
-    mark_self_training(panels, self_training_from)
+    mark_self_training(panels, self_training_from, restarts)
     mark_restarts(panels, restarts)
     return figure
 
 
-def mark_self_training(panels: Sequence["Axes"], start: int | None) -> None:
-    """Shade the epochs of self-training in every panel and name the stages above the first."""
+def mark_self_training(
+    panels: Sequence["Axes"], start: int | None, restarts: Sequence[int] = ()
+) -> None:
+    """Shade the epochs of self-training in every panel and name the stages above the first.
+
+    They begin `start` epochs after each network does, the first one and those at `restarts`.
+    """
     if start is None:
         return
     end = max(axes.dataLim.x1 for axes in panels)
     for axes in panels:
-        axes.axvspan(start, end, color=BAND, zorder=0, linewidth=0)
+        for network, its_end in pairwise((0, *restarts, end)):
+            if network + start < its_end:
+                axes.axvspan(network + start, its_end, color=BAND, zorder=0, linewidth=0)
         axes.axvline(start, color=FAINT, linewidth=1.2, zorder=1)
     panels[0].set_xlim(-0.02 * end, 1.02 * end)
     for name, side in (
