@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from anedl.engine import train as training
-from anedl.engine.config import restart_epochs
+from anedl.engine.config import TrainConfig, restart_epochs
 from anedl.engine.in_memory import train_in_memory
 from anedl.engine.inference import outputs_of
 from anedl.engine.restart import restart
@@ -30,16 +30,22 @@ def moved(tiny_spec, tiny_stepper):
     return spec, stepper
 
 
+def places_of(stepper):
+    """Where everything lies that a captured step reads or writes."""
+    modules = (stepper.method, stepper.average)
+    return [t.data_ptr() for m in modules for t in (*m.parameters(), *m.buffers())]
+
+
 def test_fresh_weights_in_the_same_places(moved, problem, tiny_stepper):
     spec, stepper = moved
     values, average = stepper.flat.values, stepper.flat_average.values
-    places = [p.data_ptr() for p in stepper.method.parameters()]
+    places = places_of(stepper)
     before = values.clone()
     prior = stepper.average.prior.clone()
     assert prior.std() > 0
     assert stepper.optimiser.state["momentum"].norm() > 0
     restart(stepper, spec, problem, 2)
-    assert [p.data_ptr() for p in stepper.method.parameters()] == places
+    assert places_of(stepper) == places
     assert torch.equal(values, average)
     assert stepper.optimiser.state["momentum"].norm() == 0
     for module in (stepper.method, stepper.average):
@@ -81,6 +87,38 @@ def test_the_averaged_network_becomes_an_elder(moved, problem):
     torch.testing.assert_close(found, torch.stack(spoken).mean(0), atol=1e-5, rtol=1e-4)
 
 
+def test_debiasing_stays_where_names_do(tiny_spec, tiny_stepper, problem):
+    """A network that names for itself begins with no opinion of how often each class comes."""
+    for teach in (True, False):
+        spec = tiny_spec(options={**THREE, "networks_teach": teach}, epochs=6)
+        stepper = tiny_stepper(spec)
+        for module in (stepper.method, stepper.average):
+            module.prior.copy_(torch.linspace(0.1, 0.2, len(module.prior)))
+        restart(stepper, spec, problem, 2)
+        assert (stepper.method.prior.std() > 1e-6) == teach
+
+
+def test_a_network_in_pre_training_is_not_the_best(
+    tiny_spec, tiny_run, problem, tmp_path, monkeypatch
+):
+    """Even where it errs least; with the first network there is nothing else to take."""
+    spec = tiny_spec(options={"networks": 2}, epochs=6, pretrain_epochs=2)
+    errors = [0.5, 0.4, 0.3, 0.1, 0.2, 0.2]  # epochs 0 and 3 are pre-training
+    judged = iter(errors)
+    monkeypatch.setattr(training, "judge", lambda *_: {"error": next(judged)})
+    results = tiny_run(spec, tmp_path)
+    assert results["best_val"]["epoch"] == 4
+    judged = iter(errors)
+    monkeypatch.setattr("anedl.engine.in_memory._validation_error", lambda *_: next(judged))
+    assert train_in_memory(spec, problem, "cpu").epoch == 5  # the later of two that are equal
+
+
+def test_averages_look_back_over_a_part_of_one_network():
+    alone, shared = (TrainConfig(epochs=12, epoch_steps=50).resolved("x", n) for n in (1, 3))
+    assert alone.ema_decay == pytest.approx(1 - 1 / 30)
+    assert shared.ema_decay == pytest.approx(1 - 1 / 10)
+
+
 def test_each_time_another_network(moved, problem):
     spec, stepper = moved
     found = []
@@ -117,6 +155,31 @@ def test_each_goes_through_both_stages(tiny_spec):
     assert [int(spec.stage_of(epoch)) for epoch in range(9)] == [1, 1, 2, 2, 2, 1, 1, 2, 2]
     alone = tiny_spec(epochs=5, pretrain_epochs=3)
     assert [int(alone.stage_of(epoch)) for epoch in range(5)] == [1, 1, 1, 2, 2]
+
+
+def test_time_passes_for_each_as_for_a_run(tiny_spec, tiny_stepper):
+    """Rates and progress of two networks are those of a run of one, seen at every second step."""
+    options = {"horizon": 0, "schedule": "cosine"}
+    spec = tiny_spec(options={"networks": 2}, epochs=8, pretrain_epochs=2, **options)
+    assert [spec.part_of(epoch) for epoch in (0, 3, 4, 7)] == [range(4)] * 2 + [range(4, 8)] * 2
+
+    def rates(spec, epochs):
+        stepper = tiny_stepper(spec)
+        found = []
+        for epoch in epochs:
+            stepper.begin_epoch(spec.stage_of(epoch), epoch, 0, None, spec.part_of(epoch))
+            found += [
+                (stepper.time.item(), stepper.take_many(1).learning_rate)
+                for _ in range(spec.train.epoch_steps)
+            ]
+        return found
+
+    first, second = rates(spec, range(4)), rates(spec, range(4, 8))
+    assert first == second
+    assert [time for time, _ in first] == [2.0 * step for step in range(12)]
+    alone = rates(tiny_spec(epochs=8, pretrain_epochs=2, **options), range(8))
+    assert first == alone[::2]
+    assert [time for time, _ in alone] == list(range(24))
 
 
 def test_each_has_an_equal_part():

@@ -55,8 +55,8 @@ def whole(tiny_spec, tiny_run, tmp_path_factory):
 def assert_same_run(rows_of, without_seconds):
     """All that a run leaves is the same to the bit, but for what a clock said."""
 
-    def compare(folder, reference):
-        last = "state/step-00000009"
+    def compare(folder, reference, last_step=9):
+        last = f"state/step-{last_step:08d}"
         tensors = [f"{last}/{name}.safetensors" for name in ("model", "average", "optimiser")]
         tensors += ["best.safetensors", "model.safetensors"]
         outputs = sorted(path.name for path in (reference / "outputs").iterdir())
@@ -112,24 +112,20 @@ def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, 
     assert_same_run(tmp_path, reference)
 
 
-def test_cut_around_a_fresh_network(tiny_spec, tiny_run, tmp_path):
-    """A fresh network at step 12, which learns names of the one before."""
-    options = {"networks": 2, "selection_count": 24}
-    spec = tiny_spec(options=options, epochs=7, pretrain_epochs=2)
-    assert spec.restarts == (4,)
+@pytest.mark.parametrize("teach", [True, False])
+def test_cut_around_fresh_networks(tiny_spec, tiny_run, tmp_path, assert_same_run, teach):
+    """Three of them, each with two epochs."""
+    options = {"networks": 3, "networks_teach": teach, "selection_count": 24}
+    spec = tiny_spec(options=options, epochs=6, pretrain_epochs=3)
+    assert spec.restarts == (2, 4)
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
     saves = []
     tiny_run(spec, whole, after_save=saves.append)
-
     for stop in saves:
         with pytest.raises(CutError):
             tiny_run(spec, pieces, after_save=cut_at(stop), resume=True)
     tiny_run(spec, pieces, resume=True)
-    for name in ("model", f"state/step-{saves[-1]:08d}/optimiser"):
-        ours, theirs = (load_file(f / f"{name}.safetensors") for f in (pieces, whole))
-        assert ours.keys() == theirs.keys()
-        for key, value in theirs.items():
-            assert torch.equal(ours[key], value), key
+    assert_same_run(pieces, whole, saves[-1])
 
 
 @pytest.mark.parametrize("step", [2, 5])

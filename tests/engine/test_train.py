@@ -177,6 +177,7 @@ def test_what_a_run_leaves_behind(reference):
     ]  # fmt: skip
     config = json.loads((folder / "config.json").read_text())
     assert config.pop("differs")["epoch_steps"] == 3
+    assert (config.pop("restarts"), config.pop("pretraining")) == ([], 1)
     assert config == json.loads(json.dumps(spec.to_json()))
     assert json.loads((folder / "results.json").read_text()) == json.loads(json.dumps(results))
     last, model = load_file(folder / STATE[1]), load_file(folder / "model.safetensors")

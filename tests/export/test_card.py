@@ -54,6 +54,19 @@ def test_front_matter_and_sections(make_run):
     assert "after epoch 5" in body
 
 
+@pytest.mark.parametrize(("epoch", "networks"), [(3, None), (4, 2), (11, 3)])
+def test_how_many_networks_judge(make_run, epoch, networks):
+    """As many as had begun when the model was saved."""
+    folder = make_run()
+    config = json.loads((folder / "config.json").read_text())
+    assert config["train"]["epochs"] == 12
+    config["options"]["networks"] = 3
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "results.json").write_text(json.dumps({"last": {"epoch": epoch}}))
+    (line,) = re.findall(r"- Network: .*", write_card(folder).read_text(encoding="utf-8"))
+    assert re.findall(r"(\d+) that judge together", line) == ([str(networks)] if networks else [])
+
+
 def test_a_calibrated_run_states_its_promise(make_run):
     folder = make_run(Calibration(np.arange(39.0), np.arange(9.0), 0.1))
     (folder / "fit.json").write_text(json.dumps({"summary": ["the pile *helped*", "a|b"]}))

@@ -36,7 +36,9 @@ class TrainConfig:
         None, "E_FM as a share of the run, in whole epochs; default: the method's, often 0.05"
     )
     pretrain_epochs: int = option(
-        10, "E_FM: epochs before self-training starts, in place of the share"
+        10,
+        "E_FM: epochs before self-training starts, in place of the share; several networks of a "
+        "run have equal parts of it",
     )
     batch_size: int = option(64, "labelled images a step; the pool's part is a multiple of it")
     optimiser: Literal["sgd", "adam"] = option("sgd", "which optimiser")
@@ -143,12 +145,14 @@ class TrainConfig:
         """Steps of the whole run."""
         return self.epochs * self.epoch_steps
 
-    def resolved(self, backbone: str) -> "TrainConfig":
+    def resolved(self, backbone: str, networks: int = 1) -> "TrainConfig":
         """Fill in what was left to the length of the run and to the setting.
 
         A share of pre-training becomes `pretrain_epochs`; what is recorded is the number used.
+        Where `networks` share the run, an average is of one of them.
         """
-        memory = min(LONGEST_MEMORY_STEPS, max(1.0, self.steps * MEMORY_SHARE_OF_RUN))
+        own_steps = self.steps / networks
+        memory = min(LONGEST_MEMORY_STEPS, max(1.0, own_steps * MEMORY_SHARE_OF_RUN))
         return replace(
             self,
             pretrain_share=None,

@@ -71,7 +71,7 @@ def _as_written(options: dict[str, Any]) -> dict[str, Any]:
 
 def recipe_hash(config: dict[str, Any]) -> str:
     """SHA-256 of a `config.json` less its seed, its fold and what follows from the rest."""
-    apart = ("anedl", "seed", "fold", "differs")
+    apart = ("anedl", "seed", "fold", "differs", "restarts", "pretraining")
     shared = {key: config[key] for key in config if key not in apart}
     shared["method"] = portable_name(config["method"])
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()

@@ -82,7 +82,7 @@ def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -
             if selects:
                 selected, _ = select(stepper, epoch * config.epoch_steps)
                 _note(first_selected, selected, epoch)
-            stepper.begin_epoch(stage, epoch, 0, selected)
+            stepper.begin_epoch(stage, epoch, 0, selected, spec.part_of(epoch))
             step, images = epoch * config.epoch_steps, images_a_step(stepper)
             for interval in take_epoch(stepper, spec.seed, epoch):
                 step += interval.steps
@@ -93,7 +93,7 @@ def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -
                 ended or (epoch + 1) % config.evaluate_every == 0
             ):
                 error = _validation_error(stepper, problem, precision)
-                if error <= best:
+                if error <= best and (spec.may_be_best(epoch) or weights is None):
                     weights, best, best_epoch = weights_of(stepper), error, epoch
     except NotFiniteError as error:
         raise NotFiniteError(

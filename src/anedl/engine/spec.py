@@ -87,10 +87,23 @@ class RunSpec:
         """Epochs for which every network pre-trains."""
         return pretraining_of_each(self.options.networks_in_turn, self.train.pretrain_epochs)
 
+    def part_of(self, epoch: int) -> range:
+        """The epochs of the network that this one is of."""
+        parts = pairwise((0, *self.restarts, self.train.epochs))
+        return next(range(begun, end) for begun, end in parts if begun <= epoch < end)
+
+    def may_be_best(self, epoch: int) -> bool:
+        """Whether the model after this epoch may be the best one, once there is another.
+
+        A detector may only learn in self-training, so that a fresh network in pre-training may not
+        replace a model of the whole method.
+        """
+        return epoch < self.pretraining or self.stage_of(epoch) is Stage.SELF_TRAIN
+
     def stage_of(self, epoch: int) -> Stage:
-        """Where the network that has this epoch stands in its own part of the run."""
-        begun = max((restart for restart in self.restarts if restart <= epoch), default=0)
-        return Stage.PRETRAIN if epoch - begun < self.pretraining else Stage.SELF_TRAIN
+        """Where the network of this epoch stands in its own part of the run."""
+        age = epoch - self.part_of(epoch).start
+        return Stage.PRETRAIN if age < self.pretraining else Stage.SELF_TRAIN
 
     @property
     def digest(self) -> str:
@@ -133,8 +146,9 @@ def make_spec(
     a_setting = own or get_setting(str(setting))
     name = full_name(method)
     entry = get_method(name)
-    config = _train_config(a_setting.dataset, entry, budget, train or {}, a_setting.backbone)
+    config = _train_config(a_setting.dataset, entry, budget, train or {})
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
+    config = config.resolved(a_setting.backbone, method_config.networks_in_turn)
     _check_networks(config, method_config)
     return RunSpec(
         setting=a_setting.name,
@@ -154,16 +168,16 @@ def make_spec(
 def _budget_name(setting: Setting, entry: Entry, config: TrainConfig) -> str:
     """The budget whose lengths these are, however they were asked for: equal runs, equal names."""
     for budget in BUDGETS:
-        named = _train_config(setting.dataset, entry, budget, {}, setting.backbone)
+        named = _train_config(setting.dataset, entry, budget, {}).resolved(setting.backbone)
         if all(getattr(config, key) == getattr(named, key) for key in LENGTH_OPTIONS):
             return budget
     return CUSTOM
 
 
 def _train_config(
-    dataset: str, entry: Entry, budget: Budget, given: Mapping[str, Any], backbone: str
+    dataset: str, entry: Entry, budget: Budget, given: Mapping[str, Any]
 ) -> TrainConfig:
-    """The engine's options in their layers, resolved."""
+    """The engine's options in their layers."""
     if {"pretrain_share", "pretrain_epochs"} <= given.keys():
         raise ConfigError("pretrain_share and pretrain_epochs say the same: give one of them")
     of_entry = {**entry.engine, **entry.engine_by_dataset.get(dataset, {})}
@@ -179,7 +193,7 @@ def _train_config(
         for name in ("horizon", "warmup_steps")
         if name in of_entry and name not in given
     }
-    return replace(config, **scaled).resolved(backbone)
+    return replace(config, **scaled)
 
 
 def _check_networks(train: TrainConfig, options: MethodConfig) -> None:

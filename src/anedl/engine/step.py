@@ -61,6 +61,10 @@ class Stepper:
         device = self.flat.values.device
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.row = torch.zeros((), dtype=torch.int64, device=device)
+        # Of the network in training: the step of its first, and how much faster than the run's
+        # its own time goes, so that a part of the run is a whole one to it.
+        self.begun = torch.zeros((), device=device)
+        self.pace = torch.ones((), device=device)
         self.rate = torch.zeros((), device=device)
         self.stage = Stage.PRETRAIN
         self._copied: list[
@@ -76,8 +80,18 @@ class Stepper:
         self.execution = execution or Eager()
         self.execution.prepare(self)
 
-    def begin_epoch(self, stage: Stage, epoch: int, row: int, selected: Tensor | None) -> None:
-        """Draw the epoch's images; its next step is step `row` of the epoch."""
+    def begin_epoch(
+        self,
+        stage: Stage,
+        epoch: int,
+        row: int,
+        selected: Tensor | None,
+        part: range | None = None,
+    ) -> None:
+        """Draw the epoch's images; its next step is step `row` of the epoch.
+
+        `part` are the epochs that the network in training has of the run; None: all of it.
+        """
         if stage != self.stage:
             self._names = []
             self.execution.forget()
@@ -90,9 +104,17 @@ class Stepper:
             if (into := _not_averaged(self.average, floating))
         ]
         steps = self.config.epoch_steps
+        part = part or range(self.config.epochs)
+        self.begun.fill_(part.start * steps)
+        self.pace.fill_(self.config.epochs / len(part))
         self.stream.begin_epoch(self.method.wants(stage), epoch, steps, selected, row)
         self.row.fill_(row)
         self.step.fill_(epoch * steps + row)
+
+    @property
+    def time(self) -> Tensor:
+        """The step () that a network would take now which had the whole run to itself."""
+        return (self.step.float() - self.begun) * self.pace
 
     def take(self) -> None:
         """Take one step, in the order of this function."""
@@ -100,8 +122,8 @@ class Stepper:
         batch = self.draw_batch(self.row, self.step)
         progress = Progress(
             self.stage,
-            epoch=self.step.float() / config.epoch_steps,
-            fraction=self.step.float() / config.steps,
+            epoch=self.time / config.epoch_steps,
+            fraction=self.time / config.steps,
         )
         losses = self._backward(batch, progress)
         if not self._names:
@@ -167,7 +189,7 @@ class Stepper:
         allowed = self._record(terms, monitors, finite_gradient)
         if config.clip_norm:
             clip_norm(self.gradient, config.clip_norm)
-        self.rate.copy_(learning_rate(config, self.step))
+        self.rate.copy_(learning_rate(config, self.time))
         self.optimiser.update(self.gradient, self.rate, allowed, self.trained)
         if config.multiplicative_decay and self.stage is Stage.SELF_TRAIN:
             self.optimiser.shrink(self.rate, allowed)

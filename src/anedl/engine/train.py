@@ -91,6 +91,8 @@ def train(
     # Written only now: a run that is refused should leave its folder free for another try.
     config_record = spec.to_json()
     config_record["differs"] = differing_options(config_record)
+    # As the method has them; readers then need not know which of its options says so.
+    config_record |= {"restarts": spec.restarts, "pretraining": spec.pretraining}
     write_json(folder / "config.json", config_record)
     write_split(problem.split, folder / "split.json")
 
@@ -137,7 +139,7 @@ def train(
                 notes["selection"] = selection_audit(selected, predicted, problem)
 
             # Train for the rest of the epoch.
-            stepper.begin_epoch(stage, epoch, row, selected)
+            stepper.begin_epoch(stage, epoch, row, selected, spec.part_of(epoch))
             images = images_a_step(stepper)
             for interval in take_epoch(stepper, spec.seed, epoch, row):
                 row, step = row + interval.steps, step + interval.steps
@@ -163,7 +165,7 @@ def train(
                 display.update(
                     step, f"loss {interval.loss:.3f}, validation error {error:.1%}", rate
                 )
-                if best is None or error < best["validation_error"]:
+                if best is None or (error < best["validation_error"] and spec.may_be_best(epoch)):
                     best = {"epoch": epoch, "validation_error": error}
                     save_model(folder / "best.safetensors", stepper.average, {"epoch": str(epoch)})
 

@@ -174,13 +174,14 @@ def _what_it_is(facts: CardFacts) -> Iterator[str]:
     yield f"- Method: {code(short_name(spec.method))} ({markdown(entry.summary)})"
     side, channels = spec.terms.image_size, len(spec.terms.mean)
     kind = "colour" if channels == 3 else "grey"
-    networks = spec.options.networks_in_turn
+    epoch = facts.figures.get("epoch")
+    # A best model may be from before the last one began.
+    networks = 1 + sum(restart <= (epoch or 0) for restart in spec.restarts)
     together = f", {networks} that judge together" if networks > 1 else ""
     yield (
         f"- Network: {code(str(spec.train.backbone))}{together}, images of {side} × {side} pixels, "
         f"{kind}"
     )
-    epoch = facts.figures.get("epoch")
     when = f", after epoch {epoch + 1}" if isinstance(epoch, int) else ""
     yield f"- Weights: the {facts.model} model{when}; seed {spec.seed}"
     yield f"- Made with anedl {markdown(str(facts.results.get('anedl', __version__)))}"

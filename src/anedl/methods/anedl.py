@@ -45,7 +45,6 @@ class Anedl(Method):
     """See the module's docstring."""
 
     config_type = AnedlConfig
-    kept_by_restart = ("prior", "elders.")  # q̂ goes with the names, which it debiases
     config: AnedlConfig
 
     def __init__(self, config: AnedlConfig, backbone: ImageEncoder, task: Task) -> None:
@@ -305,6 +304,11 @@ class Anedl(Method):
         """Join what the averaged model says now with what it said before, where it is kept."""
         return self.memory.join(outputs) if self.config.remembers else outputs
 
+    @property
+    def kept_by_restart(self) -> tuple[str, ...]:
+        """The elders; and q̂, which debiases names, where they go on naming."""
+        return ("elders.", "prior") if self.config.networks_teach else ("elders.",)
+
     def retire(self, outputs: Outputs) -> None:
         """Join the elders, who from now on say what all have said together."""
         self.elders.admit(self._network, outputs.logits)
@@ -360,7 +364,10 @@ class Anedl(Method):
         return max(1, round(self.config.selection_share * pool))
 
     def outputs(self, images: Tensor) -> Outputs:
-        """Features, logits, Dirichlet parameters and the inlier score."""
+        """Logits, Dirichlet parameters and inlier score, of all networks together.
+
+        The features are those of the one in training, or the last.
+        """
         features = self.backbone(images)
         logits = self.classifier(features)
         alpha = self.detector(features)

@@ -176,7 +176,7 @@ class AnedlConfig(LabelledViewsConfig):
     networks_teach: bool = option(
         True,
         "those that are done name the selected images together with the one in training (ours); "
-        "else each learns what it says itself",
+        "else each learns what it says itself of what all have selected",
         later=True,
     )
     forward_passes: Literal["two", "one"] = option(
@@ -222,7 +222,7 @@ class AnedlConfig(LabelledViewsConfig):
             )
         if self.networks > 1 and self.remembers:
             raise ConfigError(
-                "option networks: those that are done name the pool with the one in training; set "
+                "option networks: several cannot share what one averaged model remembers; set "
                 "pseudo_labels to training and selection_memory to 0, or networks to 1"
             )
         if not 0 <= self.selection_memory < 1:
@@ -250,7 +250,7 @@ class AnedlConfig(LabelledViewsConfig):
 
     @property
     def networks_in_turn(self) -> int:
-        """As configured."""
+        """The option `networks`."""
         return self.networks
 
     @property

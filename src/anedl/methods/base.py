@@ -78,7 +78,8 @@ class Batch:
 class Progress:
     """Where the run stands. The tensors are 0-dim on the device, so a captured step stays valid.
 
-    `epoch` counts from 0, with fractions inside an epoch; `fraction` is the share of steps done.
+    `epoch` counts from 0, with fractions inside an epoch; `fraction` is the share of steps done. A
+    network that has a part of the run only lives through all of it in that part, in proportion.
     """
 
     stage: Stage
@@ -160,13 +161,11 @@ class Method(nn.Module, ABC):
     """A training method: what it wants in a batch, its loss, its selection and its outputs.
 
     `engine` are the engine's options that a method from a user's file changes, by name; those of
-    the package state theirs in the catalogue. `kept_by_restart` is how the names of the
-    parameters and buffers begin that stay as they are when a fresh network takes over.
+    the package state theirs in the catalogue.
     """
 
     config_type: ClassVar[type[MethodConfig]] = MethodConfig
     engine: ClassVar[Mapping[str, Any]] = {}
-    kept_by_restart: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Any, backbone: nn.Module, task: Task) -> None:
         super().__init__()
@@ -198,6 +197,11 @@ class Method(nn.Module, ABC):
         keeps must be a buffer, filled in place; one that only training needs is not persistent.
         """
         return outputs
+
+    @property
+    def kept_by_restart(self) -> tuple[str, ...]:
+        """How the names begin of parameters and buffers that stay when a fresh network comes."""
+        return ()
 
     def retire(self, outputs: Outputs) -> None:
         """Keep what is to stay of this network, whose place a fresh one is about to take.

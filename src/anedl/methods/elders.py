@@ -1,8 +1,8 @@
 """Networks that one run trains one after the other, and that judge together.
 
-Two networks that never met err on different images, and the mean of what they say errs less than
-either. A run that gives each of several networks a part of its steps has that mean for nothing:
-those that are done name the pool images which the next one learns from, beside it.
+Two networks err on different images, and the mean of what they say errs less than either. A run
+that gives each of several networks a part of its steps has that mean without further training:
+those that are done can name, with the next one, the pool images which that learns from.
 """
 
 from collections.abc import Mapping

@@ -16,7 +16,6 @@ from anedl.conformal import Calibration
 from anedl.data.dataset import IntArray
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
-from anedl.engine.config import pretraining_of_each, restart_epochs
 from anedl.engine.log import read_rows
 from anedl.engine.own import find_cache
 from anedl.errors import AnedlError
@@ -182,17 +181,14 @@ class Run:
             if "train" in row:
                 terms[row["stage"]] |= row["train"].keys() | row.keys() & {"selection"}
         changes = bool(terms[2]) and (not terms[1] or terms[1] != terms[2])
-        pretrain_epochs = self.config["train"]["pretrain_epochs"]
-        return pretraining_of_each(self._networks, pretrain_epochs) if changes else None
+        # Runs from before networks could share one do not say it apart.
+        pretraining = self.config.get("pretraining", self.config["train"]["pretrain_epochs"])
+        return int(pretraining) if changes else None
 
     @property
     def restarts(self) -> tuple[int, ...]:
         """Epochs at whose beginning the network began anew."""
-        return restart_epochs(self._networks, self.config["train"]["epochs"])
-
-    @property
-    def _networks(self) -> int:
-        return int(self.config["options"].get("networks", 1))
+        return tuple(self.config.get("restarts", ()))
 
 
 def read_run(folder: Path) -> Run:
