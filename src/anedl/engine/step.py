@@ -61,8 +61,8 @@ class Stepper:
         device = self.flat.values.device
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.row = torch.zeros((), dtype=torch.int64, device=device)
-        # Of the network in training: the step of its first, and how much faster than the run's
-        # its own time goes, so that a part of the run is a whole one to it.
+        # Of the network in training: its first step, and how much faster than the run's its own
+        # time goes, so that a part of the run is a whole one to it.
         self.begun = torch.zeros((), device=device)
         self.pace = torch.ones((), device=device)
         self.rate = torch.zeros((), device=device)
