@@ -12,7 +12,7 @@ ARCS = {"cosine-7/16": 7 / 16, "cosine-5/16": 5 / 16}
 
 
 def learning_rate(config: TrainConfig, step: Tensor) -> Tensor:
-    """Learning rate () for `step` (), counted from 0.
+    """Learning rate () for `step` (), counted from 0; if networks share a run, in their own time.
 
     "cosine-7/16" is the released form: at its horizon it still stands at 0.195 of the first rate,
     and with the released horizon of 2^19 steps and stop at 204,800 it never falls below 0.86 of it.

@@ -171,7 +171,8 @@ def training_pictures(run: Run) -> list[Picture]:
         else ""
     )
     if run.restarts:
-        anew = " and ".join(map(str, run.restarts))
+        *before, last = map(str, run.restarts)
+        anew = f"{', '.join(before)} and {last}" if before else last
         stages += (
             f"; after {anew} epochs a fresh network takes over, which begins like the first and "
             f"judges together with those before it"
