@@ -38,7 +38,7 @@ class Run:
 
 def train(
     setting: str,
-    method: str = "anedl",
+    method: str = "anedl-plus",
     seed: int = 0,
     *,
     out: str | Path | None = None,

@@ -58,7 +58,7 @@ def test_a_dry_run_names_commands_and_trains_nothing(capsys, tmp_path):
     words = ["reproduce", "ablation-ano", "--setting", "digits", "--seeds", "1", "--dry-run"]
     assert main(words) == 0
     printed = capsys.readouterr().out
-    assert "missing   anedl train digits --method anedl --seed 1" in printed
+    assert "missing   anedl train digits --method anedl-released --seed 1" in printed
     assert "about 0 s (predicted from measured steps on two idle CPU cores)" in printed
     assert "3 of 3 runs to train, 18 steps" in printed
     assert list(tmp_path.iterdir()) == []
@@ -94,19 +94,19 @@ def test_a_dry_run_says_which_data_are_missing(capsys, tmp_path):
 
 
 def test_a_variant_and_more_options_are_taken(capsys, tmp_path):
-    words = ["reproduce", "ablation-kl", "--method", "anedl-released", "--setting", "digits",
+    words = ["reproduce", "ablation-kl", "--method", "anedl", "--setting", "digits",
              "digits", "--seeds", "1", "--kl-weight", "0.5", "--weight-decay", "0.001",
              "--labelled-views", "weak", "flip", "--quiet"]  # fmt: skip
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert printed.count("### digits") == 1
-    assert printed.count("| anedl-released: ") == 3
+    assert printed.count("| anedl: ") == 3
     assert "weight_decay = 0.001" in printed
     assert "kl_weight = 0.5" in printed
     configs = [json.loads(path.read_text()) for path in tmp_path.rglob("config.json")]
     assert len(configs) == 3
     for config in configs:
-        assert (config["method"], config["train"]["weight_decay"]) == ("anedl-released", 0.001)
+        assert (config["method"], config["train"]["weight_decay"]) == ("anedl", 0.001)
         assert config["options"]["kl_weight"] == 0.5
         assert config["options"]["labelled_views"] == ["weak", "flip"]
     for path in (tmp_path / "results" / "runs").iterdir():
@@ -175,7 +175,7 @@ def test_train_takes_a_budget(capsys, monkeypatch):
     assert main(["train", "cifar100-55/50", "--budget", "fast", "--no-report"]) == 0
     ((spec, folder),) = heard
     assert (spec.budget, spec.train.epochs, spec.train.pretrain_epochs) == ("fast", 50, 3)
-    assert folder.as_posix() == "runs/cifar100-55-50/anedl-fast-seed0"
+    assert folder.as_posix() == "runs/cifar100-55-50/anedl-plus-fast-seed0"
 
 
 def test_a_users_method_trains_evaluates_and_goes_on_until_it_changes(tmp_path, capsys):

@@ -41,15 +41,11 @@ def test_fresh_weights_in_the_same_places(moved, problem, tiny_stepper):
     values, average = stepper.flat.values, stepper.flat_average.values
     places = places_of(stepper)
     before = values.clone()
-    prior = stepper.average.prior.clone()
-    assert prior.std() > 0
     assert stepper.optimiser.state["momentum"].norm() > 0
     restart(stepper, spec, problem, 2)
     assert places_of(stepper) == places
     assert torch.equal(values, average)
     assert stepper.optimiser.state["momentum"].norm() == 0
-    for module in (stepper.method, stepper.average):
-        assert torch.equal(module.prior, prior)  # q̂ goes with the names
     first = tiny_stepper(spec).flat.values
     assert not torch.equal(values, before)
     assert not torch.equal(values, first)  # nor is it the network that the run began with
@@ -96,6 +92,28 @@ def test_debiasing_stays_where_names_do(tiny_spec, tiny_stepper, problem):
             module.prior.copy_(torch.linspace(0.1, 0.2, len(module.prior)))
         restart(stepper, spec, problem, 2)
         assert (stepper.method.prior.std() > 1e-6) == teach
+
+
+@pytest.mark.parametrize("teach", [True, False])
+def test_only_the_taught_depend_on_the_first(tiny_spec, tiny_stepper, problem, teach):
+    """Behind two different first networks, what the second selects and becomes."""
+    spec = tiny_spec(options={**THREE, "networks_teach": teach}, epochs=6)
+    found = []
+    for scale in (1.0, 3.0):
+        stepper = tiny_stepper(spec)
+        for module in (stepper.method, stepper.average):
+            for parameter in (*module.classifier.parameters(), *module.detector.parameters()):
+                parameter.data.mul_(scale)
+        restart(stepper, spec, problem, 2)
+        judged = pool_outputs(stepper, 9).logits
+        selected, _ = select(stepper, 9)
+        stepper.begin_epoch(Stage.SELF_TRAIN, 3, 0, selected, spec.part_of(3))
+        stepper.take_many(3)
+        found.append((judged, selected, stepper.flat.values.clone()))
+    judged, selected, values = zip(*found, strict=True)
+    assert not torch.equal(*judged)  # the first has its say in what all judge
+    assert torch.equal(*selected) == (not teach)
+    assert torch.equal(*values) == (not teach)
 
 
 def test_a_network_in_pre_training_is_not_the_best(

@@ -26,7 +26,7 @@ def test_the_table_shows_means_deviations_and_paired_differences(tmp_path):
     runs = fake_runs(
         tmp_path,
         {
-            "anedl": [(0.02, 0.90, 0.91), (0.04, 0.94, 0.93)],
+            "anedl-plus": [(0.02, 0.90, 0.91), (0.04, 0.94, 0.93)],
             "supervised": [(0.07, 0.80, 0.80), (0.07, 0.90, 0.90)],
         },
     )
@@ -44,7 +44,7 @@ def test_demo_from_the_command_line(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "difference, 95 % interval" in printed
     assert (out / "report.html").stat().st_size > 100_000
-    for method in ("anedl", "supervised"):
+    for method in ("anedl-plus", "supervised"):
         results = json.loads((out / f"{method}-seed0" / "results.json").read_text())
         assert results["last"]["test"]["error"] < 0.25
     # A second call finds everything done and only writes the report again.

@@ -283,7 +283,7 @@ def test_an_ablation_is_made_of_a_variant_too(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("from anedl.methods.anedl import Anedl\n\nclass Mine(Anedl):\n    pass\n")
     plain = on_digits("ablation-ano")
-    for method in ("anedl-released", f"{file}:Mine"):
+    for method in ("anedl", f"{file}:Mine"):
         name = method.rpartition(":")[2]
         varied = plain.with_methods([method])
         assert [row.options for row in varied.rows] == [row.options for row in plain.rows]
@@ -291,15 +291,15 @@ def test_an_ablation_is_made_of_a_variant_too(tmp_path):
         assert [row.label for row in varied.rows] == [f"{name}: {row.label}" for row in plain.rows]
         digests = {row.spec(1, "full").digest for row in varied.rows}
         assert len(digests) == 3
-    both = plain.with_methods(["anedl", "anedl-released"])
-    assert [row.method for row in both.rows] == ["anedl"] * 3 + ["anedl-released"] * 3
-    beside = on_digits("ablation-debias").with_methods(["anedl-released", "fixmatch"])
+    both = plain.with_methods(["anedl-released", "anedl"])
+    assert [row.method for row in both.rows] == ["anedl-released"] * 3 + ["anedl"] * 3
+    beside = on_digits("ablation-debias").with_methods(["anedl", "fixmatch"])
     assert [row.label for row in beside.rows] == [
-        "anedl-released: without DebiasPL",
-        "anedl-released: with DebiasPL (whole method)",
+        "anedl: without DebiasPL",
+        "anedl: with DebiasPL (whole method)",
         "fixmatch",
     ]
-    judged = on_digits("ablation-metric").with_methods(["anedl-released"])
+    judged = on_digits("ablation-metric").with_methods(["anedl"])
     assert [row.score for row in judged.rows] == [
         row.score for row in EXPERIMENTS["ablation-metric"]().rows
     ]

@@ -2,8 +2,8 @@
 
     anedl reproduce LIST                              # what there is, published scores, times
     anedl reproduce ablation-ano --setting digits --seeds 1 2
-    anedl reproduce ablation-ano --method anedl-released --weight-decay 1e-4
-    anedl reproduce table1 --setting cifar100-55/50 --methods anedl openmatch --budget fast
+    anedl reproduce ablation-ano --method anedl --weight-decay 5e-4
+    anedl reproduce table1 --setting cifar100-55/50 --methods anedl-released openmatch --budget fast
     anedl reproduce table1 --dry-run                  # which runs are there, which are missing
 
 Runs that are finished are kept, those that were cut go on, and only what is missing is trained.
@@ -55,7 +55,7 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--methods", "--method", nargs="+", metavar="M",
         help="these methods, by name or as path/to/file.py:ClassName (default: the experiment's); "
-        "an ablation of anedl can be made of anedl-released, too",
+        "an ablation of anedl-released, which stands for ANEDL, can be made of anedl, too",
     )  # fmt: skip
     parser.add_argument("--seeds", type=int, nargs="+", help="seeds (default: 1 2 3)")
     parser.add_argument(

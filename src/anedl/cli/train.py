@@ -19,7 +19,7 @@ from pathlib import Path
 from anedl.cli.options import add_options, given_options
 from anedl.errors import AnedlError, ConfigError
 
-DEFAULT_METHOD = "anedl"
+DEFAULT_METHOD = "anedl-plus"
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:

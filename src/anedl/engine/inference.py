@@ -1,6 +1,6 @@
 """Running a method over many images, in evaluation mode, without gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -16,15 +16,23 @@ MOST_PIXELS = 2**23  # a batch; 167 images of 224 × 224, whose activations take
 
 @torch.no_grad()
 def outputs_of(
-    method: Method, images: ImageSet, precision: Precision, batch: int | None = None
+    method: Method,
+    images: ImageSet,
+    precision: Precision,
+    batch: int | None = None,
+    ask: Callable[[Tensor], Outputs] | None = None,
 ) -> Outputs:
-    """What the method says of (N, C, H, W) uint8 images, as float32 on the precision's device."""
+    """What the method says of (N, C, H, W) uint8 images, as float32 on the precision's device.
+
+    `ask` is the method's function that says it; None: its `outputs`.
+    """
+    ask = ask or method.outputs
     was_training = method.training
     method.eval()
     device = precision.device
     with precision.autocast():
         pieces = [
-            method.outputs(piece.to(device, non_blocking=True))
+            ask(piece.to(device, non_blocking=True))
             for piece in batches_of(images, batch or _batch(images, device))
         ]
     method.train(was_training)

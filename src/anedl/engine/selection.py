@@ -1,5 +1,7 @@
 """What the averaged model makes of the whole pool."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from anedl.engine.inference import outputs_of
@@ -7,10 +9,15 @@ from anedl.engine.step import Stepper
 from anedl.methods.base import Outputs
 
 
-def pool_outputs(stepper: Stepper, step: int) -> Outputs:
-    """What the averaged model says of every pool image at `step`, in the view that is ranked."""
+def pool_outputs(
+    stepper: Stepper, step: int, ask: Callable[[Tensor], Outputs] | None = None
+) -> Outputs:
+    """What the averaged model says of every pool image at `step`, in the view that is ranked.
+
+    `ask` is its function that says it; None: `outputs`.
+    """
     images = stepper.stream.pool(stepper.average.selection_view, step)
-    return outputs_of(stepper.average, images, stepper.precision)
+    return outputs_of(stepper.average, images, stepper.precision, ask=ask)
 
 
 def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
@@ -19,6 +26,6 @@ def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
     With it the class that it sees in each pool image, (N,); in both it may go by what it said
     before, too.
     """
-    outputs = stepper.method.recall(pool_outputs(stepper, step))
+    outputs = stepper.method.recall(pool_outputs(stepper, step, stepper.average.opinion))
     selection = stepper.average.select(outputs)
     return None if selection is None else selection.positions, outputs.logits.argmax(1)

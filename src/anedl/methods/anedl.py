@@ -292,8 +292,7 @@ class Anedl(Method):
         if self.config.pseudo_labels == "average":
             return self.memory.logits(positions)
         logits: Tensor = self.classifier(chosen[0])
-        taught = self.config.networks > 1 and self.config.networks_teach
-        return self.elders.name(logits, positions) if taught else logits
+        return self.elders.name(logits, positions) if self._is_taught else logits
 
     def _debiased(self, logits: Tensor) -> Tensor:
         if not self.config.debias:
@@ -368,12 +367,23 @@ class Anedl(Method):
 
         The features are those of the one in training, or the last.
         """
+        return self._outputs(images, joined=self.config.networks > 1)
+
+    def opinion(self, images: Tensor) -> Outputs:
+        """The same of the network in training alone, unless others teach it."""
+        return self._outputs(images, joined=self._is_taught)
+
+    def _outputs(self, images: Tensor, joined: bool) -> Outputs:
         features = self.backbone(images)
         logits = self.classifier(features)
         alpha = self.detector(features)
-        if self.config.networks > 1:
+        if joined:
             logits, alpha = self.elders.joined(images, logits, alpha)
         return Outputs(features, logits, self._score(self.config.score, logits, alpha), alpha)
+
+    @property
+    def _is_taught(self) -> bool:
+        return self.config.networks > 1 and self.config.networks_teach
 
     def _score(self, name: str, logits: Tensor, alpha: Tensor | None) -> Tensor:
         assert alpha is not None

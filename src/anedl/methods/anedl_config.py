@@ -170,13 +170,13 @@ class AnedlConfig(LabelledViewsConfig):
     networks: int = option(
         1,
         "networks that share a run, one after the other; all that are done or in training judge "
-        "together, at selection and in the end (ours)",
+        "together (ours)",
         later=True,
     )
     networks_teach: bool = option(
-        True,
-        "those that are done name the selected images together with the one in training (ours); "
-        "else each learns what it says itself of what all have selected",
+        False,
+        "those that are done select and name pool images together with the one in training (ours); "
+        "else each selects and names by itself alone",
         later=True,
     )
     forward_passes: Literal["two", "one"] = option(

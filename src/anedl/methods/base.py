@@ -198,6 +198,10 @@ class Method(nn.Module, ABC):
         """
         return outputs
 
+    def opinion(self, images: Tensor) -> Outputs:
+        """What the averaged model selects by, where that is not all that `outputs` tells."""
+        return self.outputs(images)
+
     @property
     def kept_by_restart(self) -> tuple[str, ...]:
         """How the names begin of parameters and buffers that stay when a fresh network comes."""

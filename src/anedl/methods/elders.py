@@ -1,8 +1,9 @@
 """Networks that one run trains one after the other, and that judge together.
 
-Two networks err on different images, and the mean of what they say errs less than either. A run
-that gives each of several networks a part of its steps has that mean without further training:
-those that are done can name, with the next one, the pool images which that learns from.
+Two networks that know nothing of one another err on different images, and the mean of what they say
+errs less than either. A run that gives each of several networks a part of its steps has that mean
+without further training. Those that are done may also select and name, with the next one, the pool
+images which that learns from; it then errs more as they do.
 """
 
 from collections.abc import Mapping

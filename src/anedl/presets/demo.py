@@ -16,7 +16,7 @@ from anedl.errors import AnedlError
 from anedl.presets.jobs import Done, Job, Place, train_jobs
 
 SETTING = "digits"
-METHODS = ("anedl", "supervised")
+METHODS = ("anedl-plus", "supervised")
 SEEDS = (0, 1, 2, 3, 4)
 
 

@@ -13,6 +13,7 @@ from anedl.data.augment.host import HostAugment
 from anedl.errors import AnedlError
 from anedl.evaluation.summary import mean_std
 from anedl.files import replacing
+from anedl.presets.cells import ANEDL
 from anedl.presets.experiment import Row
 from anedl.presets.reproduce import Outcome
 from anedl.presets.tables import (
@@ -172,7 +173,7 @@ def _bar(axes: "Axes", height: int, outcome: Outcome, row: Row, across: int) -> 
     if not values:
         return
     mean, std = mean_std(values)
-    axes.barh(height, mean, height=0.62, color=FIRST if row.method == "anedl" else "#BBBBBB")
+    axes.barh(height, mean, height=0.62, color=FIRST if row.method == ANEDL else "#BBBBBB")
     axes.plot(values, [height] * len(values), "o", color=INK, markersize=3)
     published = published_figure(outcome.published_of(row), measure)
     reach = max(mean, *values)

@@ -12,7 +12,7 @@ took up to two and a half.
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from anedl.presets.cells import COLUMNS, OTHER_METHODS, TABLE_METHODS
+from anedl.presets.cells import ANEDL, COLUMNS, OTHER_METHODS, TABLE_METHODS
 from anedl.presets.experiment import Experiment, Row
 
 TABLE_SETTINGS = tuple(COLUMNS)
@@ -58,7 +58,7 @@ def mini_imagenet() -> Experiment:
     available, nor is the choice of classes.
     Expected time: not measured (204,800 steps a run with ResNet-18 on 84×84 images, 18 runs).
     """
-    rows = _cells(MINI_SETTINGS, ("openmatch", "anedl"))
+    rows = _cells(MINI_SETTINGS, ("openmatch", ANEDL))
     return Experiment(
         "mini-imagenet", "Mini-ImageNet", rows, ("auroc", "error"), "figure-miniimagenet"
     )
@@ -95,12 +95,12 @@ def ablation_metric() -> Experiment:
     """
     by_top_m = {"selection_score": "top_m_evidence"}
     rows = (
-        Row(ABLATION_SETTING, "anedl", "selection by Eq. 9, inference by Eq. 9", by_top_m),
-        Row(ABLATION_SETTING, "anedl", "selection by Eq. 9, inference by ŷ·α", by_top_m,
+        Row(ABLATION_SETTING, ANEDL, "selection by Eq. 9, inference by Eq. 9", by_top_m),
+        Row(ABLATION_SETTING, ANEDL, "selection by Eq. 9, inference by ŷ·α", by_top_m,
             "self_training"),
-        Row(ABLATION_SETTING, "anedl", "selection by ŷ·α, inference by ŷ·α",
+        Row(ABLATION_SETTING, ANEDL, "selection by ŷ·α, inference by ŷ·α",
             score="self_training"),
-        Row(ABLATION_SETTING, "anedl", "selection by ŷ·α, inference by Eq. 9 (whole method)"),
+        Row(ABLATION_SETTING, ANEDL, "selection by ŷ·α, inference by Eq. 9 (whole method)"),
     )  # fmt: skip
     return _ablation("ablation-metric", "Uncertainty metrics of selection and inference", rows)
 
@@ -114,7 +114,7 @@ def ablation_m() -> Experiment:
     Expected time: seconds where ANEDL's runs are there, else theirs: predicted 17 minutes each.
     """
     return Experiment(
-        "ablation-m", "The effect of M in Eq. 9", (_ablated("anedl"),), ("auroc",), "ablation-m",
+        "ablation-m", "The effect of M in Eq. 9", (_ablated(ANEDL),), ("auroc",), "ablation-m",
         drawing="over-m", needs_outputs=True,
     )  # fmt: skip
 
@@ -162,7 +162,7 @@ def case_study() -> Experiment:
     place in the order of all by both methods.
     Expected time: seconds where the runs are there, else theirs: predicted 17 minutes each.
     """
-    rows = (_ablated("anedl"), Row(ABLATION_SETTING, "openmatch", "openmatch"))
+    rows = (_ablated(ANEDL), Row(ABLATION_SETTING, "openmatch", "openmatch"))
     return Experiment(
         "case-study", "Case study", rows, ("auroc",), "ablation-debias", drawing="case-study",
         needs_outputs=True,
@@ -190,7 +190,7 @@ def _cells(settings: tuple[str, ...], methods: tuple[str, ...]) -> tuple[Row, ..
 
 
 def _ablated(label: str, **options: object) -> Row:
-    return Row(ABLATION_SETTING, "anedl", label, options)
+    return Row(ABLATION_SETTING, ANEDL, label, options)
 
 
 def _ablation(name: str, title: str, rows: tuple[Row, ...]) -> Experiment:
