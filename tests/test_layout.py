@@ -24,6 +24,7 @@ LAYERS = [
         "mixmatch",
         "otsu",
         "outlier_class",
+        "turns",
     ],
     ["networks"],
     ["methods"],

@@ -83,6 +83,20 @@ def test_the_averaged_network_becomes_an_elder(moved, problem):
     torch.testing.assert_close(found, torch.stack(spoken).mean(0), atol=1e-5, rtol=1e-4)
 
 
+def test_no_step_copies_the_elders(moved, problem):
+    """The average has them since it was made, or since the last of them came."""
+    spec, stepper = moved
+    restart(stepper, spec, problem, 2)
+    for network in stepper.method.elders.networks:
+        for parameter in network.parameters():
+            parameter.data.zero_()
+    before = [t.clone() for t in stepper.average.elders.state_dict().values()]
+    stepper.begin_epoch(Stage.SELF_TRAIN, 3, 0, None, spec.part_of(3))
+    stepper.take_many(2)
+    for kept, now in zip(before, stepper.average.elders.state_dict().values(), strict=True):
+        assert torch.equal(kept, now)
+
+
 def test_debiasing_stays_where_names_do(tiny_spec, tiny_stepper, problem):
     """A network that names for itself begins with no opinion of how often each class comes."""
     for teach in (True, False):

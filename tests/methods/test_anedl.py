@@ -879,6 +879,7 @@ def test_the_task_fills_in_what_was_left_open():
         {"head_width": 0},
         {"selected_evidence": -1.0},
         {"contrast_weight": -1.0},
+        {"rotation_weight": -1.0},
         {"contrast_temperature": 0.0},
         {"contrast_width": 0},
         {"selected_ratio": 0},
@@ -912,7 +913,7 @@ def test_every_option_is_tried():
         "selection_share", "selection_count", "selection_view", "score", "top_m",
         "selected_evidence", "negative_pool", "selection_quota", "selected_ratio",
         "contrast_weight", "contrast_of", "contrast_temperature", "contrast_width",
-        "early_labelled_views", "early_share", "head_batches",
+        "early_labelled_views", "early_share", "head_batches", "rotation_weight",
     }  # fmt: skip
     assert {a_field.name for a_field in fields(AnedlConfig)} == tried
 

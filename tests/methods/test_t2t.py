@@ -30,7 +30,6 @@ from anedl.methods.t2t import (
     matching_entropy,
     matching_loss,
     other_class,
-    turned,
     uda,
 )
 from anedl.networks.encoder import ImageEncoder
@@ -98,16 +97,6 @@ def test_where_one_class_is_left_it_is_drawn():
     assert other_class((torch.tensor([0, 1]),), 2).tolist() == [1, 0]
     left = other_class((torch.tensor([0, 2, 1]), torch.tensor([1, 0, 2])), 3)
     assert left.tolist() == [2, 1, 0]
-
-
-def test_turned_images():
-    pixels = images(3)
-    rotated, turns = turned(pixels)
-    assert rotated.shape == (12, 1, 8, 8)
-    assert turns.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-    for row in range(12):
-        expected = np.rot90(pixels[row % 3, 0].numpy(), row // 3)
-        np.testing.assert_array_equal(rotated[row, 0].numpy(), expected)
 
 
 # Terms

@@ -240,10 +240,14 @@ class Stepper:
 
 def _not_averaged(method: Method, floating: bool) -> list[Tensor]:
     """What the average does not move but copy, of floating-point numbers or of others."""
-    frozen = (p.detach() for p in method.parameters() if not p.requires_grad)
+    frozen = ((name, p.detach()) for name, p in method.named_parameters() if not p.requires_grad)
     memory = memory_of(method)
-    buffers = (buffer for name, buffer in method.named_buffers() if name not in memory)
-    return [t for t in (*buffers, *frozen) if t.is_floating_point() == floating]
+    buffers = ((name, b) for name, b in method.named_buffers() if name not in memory)
+    return [
+        tensor
+        for name, tensor in (*buffers, *frozen)
+        if tensor.is_floating_point() == floating and not name.startswith(method.untouched)
+    ]
 
 
 def _split(batch: Batch, parts: int) -> Iterator[Batch]:

@@ -38,6 +38,7 @@ from anedl.methods.pool_memory import PoolMemory
 from anedl.methods.ranking import highest_of_each
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import EvidentialHead, ProjectionHead, SoftmaxHead
+from anedl.turns import TURNS, turned_one_way
 from anedl.views import View
 
 
@@ -61,6 +62,8 @@ class Anedl(Method):
             activation=config.evidence,
             bn_momentum=backbone.bn_momentum if config.head_batchnorm else None,
         )
+        if config.rotation_weight:
+            self.rotation = SoftmaxHead(width, TURNS)
         if config.contrast_weight:
             self.projection = ProjectionHead(width, config.contrast_width)
         self.prior = torch.nn.Buffer(torch.full((task.classes,), 1 / task.classes))
@@ -84,9 +87,12 @@ class Anedl(Method):
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; from the second stage on selected ones too."""
         config = self.config
+        pool_views = tuple(map(View, config.pool_views))
+        if config.rotation_weight:
+            pool_views = (*pool_views, View.WEAK)
         wants = {
             "labelled": labelled_want(config),
-            "pool": Want(Source.POOL, tuple(map(View, config.pool_views)), config.pool_ratio),
+            "pool": Want(Source.POOL, pool_views, config.pool_ratio),
         }
         if stage is Stage.SELF_TRAIN:
             ratio = config.selected_ratio or config.pool_ratio
@@ -96,7 +102,9 @@ class Anedl(Method):
     def loss(self, batch: Batch, progress: Progress) -> Losses:
         """The terms of Eq. 7, each already weighted."""
         labelled_views = views_to_train_on(batch.labelled, self.config, progress)
-        first = [*labelled_views, *batch.unlabelled["pool"].views]
+        pool_views = batch.unlabelled["pool"].views[:2]
+        turned, turns = self._turned(batch)
+        first = [*labelled_views, *pool_views, *turned]
         selected = batch.unlabelled.get("selected")
         second = list(selected.views) if selected is not None else []
         second, kept = self._mixed(second)
@@ -105,11 +113,8 @@ class Anedl(Method):
         else:
             features = self._encode(first) + (self._encode(second) if second else [])
         count = len(labelled_views)
-        labelled, pool, chosen = (
-            features[:count],
-            features[count : count + 2],
-            features[count + 2 :],
-        )
+        labelled, pool = features[:count], features[count : count + 2]
+        turned, chosen = features[count + 2 : len(first)], features[len(first) :]
 
         labels = batch.labelled.labels.repeat(count)
         logits = self.classifier(torch.cat(labelled))
@@ -136,6 +141,8 @@ class Anedl(Method):
         compared = pool if self.config.contrast_of == "pool" else chosen
         if self.config.contrast_weight and compared:
             terms["contrast"] = self._contrast(*compared)
+        if turns is not None:
+            terms["rotation"] = self._rotation(turned[0], turns)
         if selected is not None:
             said = self._opinion(chosen, selected.positions)
             if self.config.selected_evidence:
@@ -146,6 +153,18 @@ class Anedl(Method):
             terms["fixmatch"] = self._fixmatch(chosen, said, kept)
             monitors["pseudo_confidence"] = scores.max_softmax(said).mean()
         return Losses(terms, monitors)
+
+    def _turned(self, batch: Batch) -> tuple[list[Tensor], Tensor | None]:
+        """The pool's third view with quarters of a turn in it, and how many; none without one."""
+        if not self.config.rotation_weight:
+            return [], None
+        images, turns = turned_one_way(batch.unlabelled["pool"].views[2])
+        return [images], turns
+
+    def _rotation(self, features: Tensor, turns: Tensor) -> Tensor:
+        """The weighted cross-entropy of `turns` (N,), told from `features` (N, d)."""
+        value = losses.cross_entropy(self.rotation(features), turns)
+        return self.config.rotation_weight * value.mean()
 
     def _mixed(self, views: list[Tensor]) -> tuple[list[Tensor], Tensor | None]:
         """Views of selected images with patches of others in those that learn.
@@ -302,6 +321,11 @@ class Anedl(Method):
     def recall(self, outputs: Outputs) -> Outputs:
         """Join what the averaged model says now with what it said before, where it is kept."""
         return self.memory.join(outputs) if self.config.remembers else outputs
+
+    @property
+    def untouched(self) -> tuple[str, ...]:
+        """The elders, until another network joins them."""
+        return ("elders.",)
 
     @property
     def kept_by_restart(self) -> tuple[str, ...]:

@@ -80,6 +80,12 @@ class AnedlConfig(LabelledViewsConfig):
         "selected images a labelled image (ours); default: as many as of the pool",
         later=True,
     )
+    rotation_weight: float = option(
+        0.0,
+        "weight of telling by how many quarters pool images are turned, in one more weak view of "
+        "each (ours)",
+        later=True,
+    )
     contrast_weight: float = option(
         0.0,
         "weight of a contrastive loss between the views of one image, through a projection; the "
@@ -192,7 +198,7 @@ class AnedlConfig(LabelledViewsConfig):
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
         for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
                      "fixmatch_weight", "debias_tau", "selected_evidence",
-                     "contrast_weight", "pseudo_label_temperature"):  # fmt: skip
+                     "rotation_weight", "contrast_weight", "pseudo_label_temperature"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
         for name in ("debias_momentum", "fixmatch_threshold", "selection_quota", "cutmix"):

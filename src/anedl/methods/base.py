@@ -203,6 +203,11 @@ class Method(nn.Module, ABC):
         return self.outputs(images)
 
     @property
+    def untouched(self) -> tuple[str, ...]:
+        """How the names begin of parameters and buffers that no training step changes."""
+        return ()
+
+    @property
     def kept_by_restart(self) -> tuple[str, ...]:
         """How the names begin of parameters and buffers that stay when a fresh network comes."""
         return ()

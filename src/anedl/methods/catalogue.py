@@ -69,7 +69,7 @@ RELEASED_ENGINE: Mapping[str, Any] = MappingProxyType(
     {"weight_decay": 5e-4, "schedule": "cosine-7/16", "horizon": 2**19}
 )
 
-# Our own recipe, from trials on development splits (docs/reproduction.md): a strong labelled view
+# Our own recipe, from trials on development splits (docs/trials.md): a strong labelled view
 # for the classifier alone, an even share of every predicted class in self-training, and one pass.
 PLUS: Mapping[str, Any] = MappingProxyType(
     {

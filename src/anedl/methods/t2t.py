@@ -40,9 +40,8 @@ from anedl.networks.encoder import ImageEncoder
 from anedl.networks.heads import SoftmaxHead
 from anedl.options import option
 from anedl.otsu import otsu_threshold
+from anedl.turns import TURNS, turned_each_way
 from anedl.views import View
-
-TURNS = 4  # by 0°, 90°, 180° and 270°
 
 
 @dataclass(frozen=True)
@@ -115,15 +114,6 @@ def other_class(excluded: tuple[Tensor, ...], classes: int) -> Tensor:
     return drawn
 
 
-def turned(images: Tensor) -> tuple[Tensor, Tensor]:
-    """All four rotations of square (N, C, S, S) images, (4N, C, S, S), and by how many quarters.
-
-    The first N are the images themselves.
-    """
-    rotated = torch.cat([torch.rot90(images, turn, (2, 3)) for turn in range(TURNS)])
-    return rotated, torch.arange(TURNS, device=images.device).repeat_interleave(len(images))
-
-
 @in_full_precision
 def matching_loss(logits: Tensor, belongs: Tensor) -> Tensor:
     """Binary cross-entropy of matching logits (N,) against 1 (belongs) or 0 (N,); (N,)."""
@@ -194,7 +184,7 @@ class T2t(Method):
         logits, kept_logits = self.classifier(features).tensor_split([len(labels)])
 
         pool_images = batch.unlabelled["pool"].views[0]
-        rotated, turns = turned(pool_images)
+        rotated, turns = turned_each_way(pool_images)
         rotated_features = self.backbone(rotated)
         rotation = losses.cross_entropy(self.rotation(rotated_features), turns)
 
