@@ -1,6 +1,6 @@
 """Set finished runs side by side: one page that opens anywhere, and a short table here.
 
-    anedl compare runs/demo/anedl-seed* runs/demo/supervised-seed*
+    anedl compare runs/demo/anedl-plus-seed* runs/demo/supervised-seed*
     anedl compare RUN RUN -o two.html
 
 Splits are compared first: runs of one seed on one split are paired, others are not, and the page

@@ -1,7 +1,7 @@
 """Write the illustrated report of a run: RUN/report.html, one file that opens anywhere.
 
-anedl report runs/digits/anedl-seed0
-anedl report runs/digits/anedl-seed0 --figures paper/figures --format pdf
+anedl report runs/digits/anedl-plus-seed0
+anedl report runs/digits/anedl-plus-seed0 --figures paper/figures --format pdf
 """
 
 import argparse

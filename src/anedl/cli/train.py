@@ -5,7 +5,7 @@
     anedl train cifar100-55/50 --budget fast
     anedl train digits --method my/method.py:MyMethod
     anedl train cifar100-55/50 --dev --epochs 50 --labelled-views flip strong
-    anedl train --config runs/digits/anedl-seed0/config.json --out runs/again
+    anedl train --config runs/digits/anedl-plus-seed0/config.json --out runs/again
     anedl train cifar100-55/50 --resume
 
 Options of the engine and of the chosen method follow; `--method NAME --help` shows another's.

@@ -32,7 +32,7 @@ def nothing_yet(results: Path) -> str:
     return (
         f"No run to show from {results / 'runs'}. Record finished runs with "
         f"`anedl ledger --results {results} --add RUN …`, where RUN is a run folder such as "
-        f"runs/digits/anedl-seed0 (`anedl train digits` makes one)."
+        f"runs/digits/anedl-plus-seed0 (`anedl train digits` makes one)."
     )
 
 
