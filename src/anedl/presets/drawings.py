@@ -177,10 +177,13 @@ def _bar(axes: "Axes", height: int, outcome: Outcome, row: Row, across: int) -> 
     axes.plot(values, [height] * len(values), "o", color=INK, markersize=3)
     published = published_figure(outcome.published_of(row), measure)
     reach = max(mean, *values)
+    text = f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.1f}"
     if published is not None:
         axes.vlines(published.mean, height - 0.38, height + 0.38, color=SECOND, linewidth=2)
-        reach = max(reach, published.mean)
-    text = f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.1f}"
+        # Behind the line, or it would lie under the text; unless there is room for that before it,
+        # where nobody takes it for the line's figure.
+        has_room = published.mean > (1 + 0.05 * len(text)) * reach
+        reach = reach if has_room else max(reach, published.mean)
     axes.annotate(text, (reach, height), (4, 0), textcoords="offset points", va="center",
                   fontsize=8, color=INK)  # fmt: skip
     axes.margins(x=0.25)
