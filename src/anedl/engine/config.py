@@ -24,6 +24,8 @@ EPOCHS: dict[Budget, dict[str, int]] = {
 BUDGETS: tuple[Budget, ...] = get_args(Budget)
 # Options that say how long a run and its parts are: who changes one leaves the budget.
 LENGTH_OPTIONS = ("epochs", "epoch_steps", "pretrain_epochs", "horizon", "warmup_steps")
+# Options that change what is written down, and nothing that is learnt.
+OF_THE_LOG = ("log_every",)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from anedl.engine.config import (
     BUDGETS,
     CUSTOM,
     LENGTH_OPTIONS,
+    OF_THE_LOG,
     Budget,
     TrainConfig,
     pretraining_of_each,
@@ -109,12 +110,13 @@ class RunSpec:
     def digest(self) -> str:
         """SHA-256 of all that determines the result.
 
-        The version of the code is left out, and so is the name of the budget: its lengths are
-        among the options. Of a method from a file the class and the file's hash count, not where
-        the file lies.
+        The version of the code is left out, and so are what only a log shows, and the name of the
+        budget: its lengths are among the options. Of a method from a file the class and the file's
+        hash count, not where the file lies.
         """
         record = self.to_json()
         del record["anedl"], record["budget"]
+        record["train"] = {k: v for k, v in record["train"].items() if k not in OF_THE_LOG}
         record["method"] = short_name(self.method)
         return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
