@@ -13,6 +13,7 @@ from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.export.predictor import load
 from anedl.fit.flow import Fitted
 from anedl.fit.python import fit
+from anedl.methods.default import DEFAULT_METHOD
 from anedl.options import option_types
 
 __all__ = ["Fitted", "Run", "fit", "load", "train"]
@@ -38,7 +39,7 @@ class Run:
 
 def train(
     setting: str,
-    method: str = "anedl-plus",
+    method: str = DEFAULT_METHOD,
     seed: int = 0,
     *,
     out: str | Path | None = None,

@@ -28,7 +28,7 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import make_spec
 from anedl.errors import AnedlError
 from anedl.intake.partition import Partition, partition
-from anedl.methods.own_images import OWN_METHOD
+from anedl.methods.default import DEFAULT_METHOD
 from anedl.options import option_types
 
 Array = npt.NDArray[Any]
@@ -102,7 +102,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = OWN_METHOD,
+        method: str = DEFAULT_METHOD,
         *,
         epochs: int = 12,
         epoch_steps: int = 50,

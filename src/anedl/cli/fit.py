@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl.errors import ConfigError
-from anedl.methods.own_images import OWN_METHOD
+from anedl.methods.default import DEFAULT_METHOD
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
@@ -78,8 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "the run began with); 0: equal pixels only, for a camera that never moves",
     )  # fmt: skip
     chosen.add_argument(
-        "--method", default=OWN_METHOD,
-        help=f"see `anedl methods`, or path/to/file.py:ClassName (default: {OWN_METHOD})",
+        "--method", default=DEFAULT_METHOD,
+        help=f"see `anedl methods`, or path/to/file.py:ClassName (default: {DEFAULT_METHOD})",
     )  # fmt: skip
     chosen.add_argument(
         "--option", dest="options", action="append", default=[], metavar="NAME=VALUE",

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from anedl.cli.options import add_options, given_options
 from anedl.errors import AnedlError, ConfigError
-
-DEFAULT_METHOD = "anedl-plus"
+from anedl.methods.default import DEFAULT_METHOD
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:

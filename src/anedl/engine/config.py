@@ -1,5 +1,6 @@
 """How a run trains: length, batch, optimiser, averages, precision, and what is kept and logged."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 from typing import Any, Literal, get_args
@@ -25,7 +26,12 @@ BUDGETS: tuple[Budget, ...] = get_args(Budget)
 # Options that say how long a run and its parts are: who changes one leaves the budget.
 LENGTH_OPTIONS = ("epochs", "epoch_steps", "pretrain_epochs", "horizon", "warmup_steps")
 # Options that change what is written down, and nothing that is learnt.
-OF_THE_LOG = ("log_every",)
+_OF_THE_LOG = ("log_every",)
+
+
+def without_log(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by name, less those that only a log shows."""
+    return {name: value for name, value in options.items() if name not in _OF_THE_LOG}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl.data.settings import Setting
-from anedl.engine.config import BUDGETS, CUSTOM, OF_THE_LOG, TrainConfig
+from anedl.engine.config import BUDGETS, CUSTOM, TrainConfig, without_log
 from anedl.engine.spec import RunSpec, make_spec
 from anedl.errors import first_few
 from anedl.methods.catalogue import get_method
@@ -39,8 +39,8 @@ def differing_options(config: dict[str, Any]) -> dict[str, Any]:
     stated = _as_written({**unsaid, **config["train"], **config["options"]})
     return {
         name: value
-        for name, value in stated.items()
-        if name not in OF_THE_LOG and (name not in by_default or by_default[name] != value)
+        for name, value in without_log(stated).items()
+        if name not in by_default or by_default[name] != value
     }
 
 
@@ -61,7 +61,7 @@ def _flat(spec: RunSpec) -> dict[str, Any]:
     record = spec.to_json()
     flat = {name: value for name, value in record.items() if name not in layers}
     inner = {name: value for key in layers for name, value in record.get(key, {}).items()}
-    return flat | {name: value for name, value in inner.items() if name not in OF_THE_LOG}
+    return flat | without_log(inner)
 
 
 def _as_written(options: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def recipe_hash(config: dict[str, Any]) -> str:
     apart = ("anedl", "seed", "fold", "differs", "restarts", "pretraining")
     shared = {key: config[key] for key in config if key not in apart}
     shared["method"] = portable_name(config["method"])
-    shared["train"] = {k: v for k, v in config["train"].items() if k not in OF_THE_LOG}
+    shared["train"] = without_log(config["train"])
     return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
 

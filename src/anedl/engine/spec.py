@@ -16,12 +16,12 @@ from anedl.engine.config import (
     BUDGETS,
     CUSTOM,
     LENGTH_OPTIONS,
-    OF_THE_LOG,
     Budget,
     TrainConfig,
     pretraining_of_each,
     restart_epochs,
     train_defaults,
+    without_log,
 )
 from anedl.engine.task import task_of
 from anedl.errors import ConfigError, unknown_name
@@ -116,7 +116,7 @@ class RunSpec:
         """
         record = self.to_json()
         del record["anedl"], record["budget"]
-        record["train"] = {k: v for k, v in record["train"].items() if k not in OF_THE_LOG}
+        record["train"] = without_log(record["train"])
         record["method"] = short_name(self.method)
         return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 

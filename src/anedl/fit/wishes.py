@@ -7,7 +7,7 @@ from typing import Any
 
 from anedl.errors import ConfigError
 from anedl.intake.duplicates import MOST_NEAR_DISTANCE
-from anedl.methods.own_images import OWN_METHOD
+from anedl.methods.default import DEFAULT_METHOD
 
 Say = Callable[[str], None]
 
@@ -31,7 +31,7 @@ class Wishes:
     decisions: tuple[Path, ...] | Path | str = ()
     folds: int | None = None
     near_distance: int | None = None
-    method: str = OWN_METHOD
+    method: str = DEFAULT_METHOD
     options: Mapping[str, Any] = field(default_factory=dict)
     image_size: int | None = None
     augmentation: str | None = None

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from anedl.errors import AnedlError
+from anedl.methods.default import DEFAULT_METHOD
 from anedl.presets.jobs import Done, Job, Place, train_jobs
 
 SETTING = "digits"
-METHODS = ("anedl-plus", "supervised")
+METHODS = (DEFAULT_METHOD, "supervised")
 SEEDS = (0, 1, 2, 3, 4)
 
 

@@ -10,7 +10,7 @@ from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.evaluation.unseen import UnseenMetrics
 from anedl.methods.catalogue import METHODS
-from anedl.methods.own_images import OWN_METHOD
+from anedl.methods.default import DEFAULT_METHOD
 from anedl.options import field_help
 from anedl.report import pictures, top
 from anedl.report.album import Album
@@ -104,7 +104,7 @@ def command(run: Run) -> str:
     chosen = {
         "--out": "NEW_FOLDER",
         "--seed": run.config["seed"],
-        "--method": None if run.config["method"] == OWN_METHOD else run.config["method"],
+        "--method": None if run.config["method"] == DEFAULT_METHOD else run.config["method"],
         "--near-distance": (run.fit or {}).get("near_distance"),
         "--target-inlier-loss": run.calibration.level if run.calibration else None,
         "--image-size": own["image_size"],
