@@ -18,7 +18,7 @@ import torch
 
 from anedl.files import write_json
 from anedl.fit.flow import Wishes, fit
-from anedl.methods.own_images import OWN_METHOD
+from anedl.methods.default import DEFAULT_METHOD
 from anedl.presets.folders import KNOWN, read_truth, write_digits_folders
 from anedl.triage.table import read_table
 
@@ -103,7 +103,7 @@ def main():
             arguments.out,
             {
                 "command": f"python benchmarks/folds.py {' '.join(sys.argv[1:])}".strip(),
-                "method": OWN_METHOD, "torch": torch.__version__, "levels": LEVELS,
+                "method": DEFAULT_METHOD, "torch": torch.__version__, "levels": LEVELS,
                 "length": LENGTH, "seeds": arguments.seeds, "summary": summary, "runs": rows,
             },
         )  # fmt: skip

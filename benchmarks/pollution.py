@@ -28,7 +28,7 @@ from anedl.engine.problem import load_problem
 from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, train
 from anedl.files import write_json
-from anedl.methods.own_images import OWN_METHOD
+from anedl.methods.default import DEFAULT_METHOD
 from anedl.pollution import estimate_outlier_share
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.8)
@@ -54,7 +54,7 @@ def train_on(seed, share, epochs, folder):
     if not (folder / "results.json").exists():
         lengths = {} if epochs is None else {"epochs": epochs}
         settings = {"test_while_training": False, **lengths}
-        spec = make_spec("digits", OWN_METHOD, seed, train=settings)
+        spec = make_spec("digits", DEFAULT_METHOD, seed, train=settings)
         surroundings = Surroundings(device="cpu", quiet=True, resume=True)
         train(spec, folder, surroundings, polluted_problem(seed, share))
 
@@ -181,9 +181,9 @@ def main():
     print_table(summary)
     if arguments.out:
         document = {
-            "method": OWN_METHOD, "pile": PILE, "decoys": DECOYS, "fresh": FRESH, "level": LEVEL,
-            "draws": DRAWS, "false_flags_level": FALSE_FLAGS, "seeds": arguments.seeds,
-            "epochs": arguments.epochs, "summary": summary, "runs": rows,
+            "method": DEFAULT_METHOD, "pile": PILE, "decoys": DECOYS, "fresh": FRESH,
+            "level": LEVEL, "draws": DRAWS, "false_flags_level": FALSE_FLAGS,
+            "seeds": arguments.seeds, "epochs": arguments.epochs, "summary": summary, "runs": rows,
         }  # fmt: skip
         write_json(arguments.out, document)
 
