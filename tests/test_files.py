@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
-from anedl.files import replacing, write_json, write_text
+from anedl.files import replacing, sweep, write_json, write_text
 
 
 def test_the_new_content_takes_the_place_of_the_old(tmp_path):
@@ -52,3 +55,29 @@ def test_files_are_as_public_as_the_umask_allows(tmp_path):
     finally:
         assert os.umask(before) == 0o027, "the umask is the caller's"
     assert stat.S_IMODE((tmp_path / "private").stat().st_mode) == 0o640
+
+
+# A writer with a temporary file of its own, killed in the midst of it.
+KILLED_WRITER = """
+import os, pathlib, signal, sys
+from anedl.files import replacing
+with replacing(pathlib.Path(sys.argv[1])) as temporary:
+    temporary.with_name(".tmpX4q").write_text("half of th")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX systems")
+def test_what_a_killed_writer_leaves_is_swept(tmp_path):
+    path = tmp_path / "deep" / "note.txt"
+    write_text(path, "old")
+    others = [tmp_path / ".notes.tmp", tmp_path / "deep" / ".hidden"]
+    for other in others:
+        other.mkdir()
+    done = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)])
+    assert done.returncode == -signal.SIGKILL
+    assert path.read_text() == "old"
+    assert len(list(path.parent.iterdir())) == 3
+    sweep(tmp_path)
+    assert sorted(path.parent.iterdir()) == sorted([path, others[1]])
+    assert others[0].exists(), "not one of ours"

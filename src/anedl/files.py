@@ -2,21 +2,29 @@
 
 import json
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# The folder in which a process writes a file: `.`, its name, the process, `.tmp`.
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; what is written there takes `path`'s place on success.
+    """Give a temporary path near `path`; what is written there takes `path`'s place on success.
 
     The bytes are on disk before the name points to them, so even a power cut leaves either the old
     file or the new one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A folder, since some writers have temporary files of their own beside what they write.
+    place = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    place.mkdir(exist_ok=True)
+    temporary = place / path.name
     try:
         yield temporary
         with temporary.open("rb") as written:
@@ -25,7 +33,17 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fchmod(written.fileno(), 0o666 & ~_umask())
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what processes that were killed while writing left in `folder` and below it.
+
+    Only for a folder in which nobody else is writing.
+    """
+    for found in list(folder.rglob(".*.tmp")):
+        if _TEMPORARY.fullmatch(found.name) and found.is_dir():
+            shutil.rmtree(found, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

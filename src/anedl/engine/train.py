@@ -36,7 +36,7 @@ from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
 from anedl.engine.stopping import StopRequest
 from anedl.errors import ConfigError, DataError
-from anedl.files import write_json
+from anedl.files import sweep, write_json
 from anedl.methods.base import Source
 
 
@@ -220,6 +220,8 @@ def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
             f"choose another folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
+    if written.exists():  # else the folder may be anything, a user's home too
+        sweep(folder)
 
 
 def _check_split(path: Path, problem: Problem) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anedl.engine.config import CUSTOM
+from anedl.engine.config import CUSTOM, without_log
 from anedl.engine.differences import differing_options, portable_name, recipe_hash
 from anedl.errors import AnedlError
 from anedl.intake.names import shown
@@ -147,7 +147,7 @@ def _flattened(config: dict[str, Any]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, dict) and name not in apart:
-            entries |= {f"{name}.{key}": inner for key, inner in value.items()}
+            entries |= {f"{name}.{key}": inner for key, inner in without_log(value).items()}
         elif name not in apart:
             entries[name] = value
     return entries
