@@ -15,7 +15,7 @@ from anedl.methods.catalogue import METHODS
 from anedl.presets.experiment import Experiment, Row
 
 # Which of our readings stands for the paper's own rows: the release's comes near its figures, and
-# its equations as they read do not (docs/reproduction.md).
+# its equations with the same weights do not (docs/reproduction.md).
 ANEDL = "anedl-released"
 
 # Those the paper compares first, then the others of the catalogue.
