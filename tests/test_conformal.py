@@ -21,6 +21,8 @@ from anedl.conformal import (
     finest_level,
     p_values,
     percent,
+    percent_upwards,
+    shortfall,
     threshold,
 )
 from anedl.errors import AnedlError
@@ -81,9 +83,10 @@ def test_a_level_that_the_images_just_certify_is_certified(hundredths):
 
 def test_too_few_images_say_what_they_can():
     limit = threshold(np.arange(40.0), 0.01)
-    assert limit.note == "40 held-out images cannot certify 1 %: the finest is 2.4 %"
+    assert limit.note == "40 held-out images cannot certify 1 %: the finest is 2.5 %"
     assert limit.value == -inf
     assert finest_level(40) == 1 / 41
+    assert not threshold(np.arange(40.0), 0.025).note, "what is named can be asked for"
     assert not threshold(np.arange(40.0), 1 / 41).note
 
 
@@ -263,3 +266,10 @@ def test_percent():
     assert [percent(v) for v in (0, 0.05, 1 / 41, 0.005, 0.123)] == [
         "0 %", "5 %", "2.4 %", "0.5 %", "12.3 %",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("images", [*range(2, 60), 99, 150, 999, 4321, 10**6])
+def test_the_finest_level_that_is_named_can_be_asked_for(images):
+    level = float(percent_upwards(finest_level(images)).removesuffix(" %")) / 100
+    assert not shortfall(images, level)
+    assert level < finest_level(images) * 1.1

@@ -16,7 +16,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import anedl
-from anedl.errors import AnedlError
+from anedl.errors import AnedlError, ConfigError
 from anedl.estimator import OpenSetClassifier, labelled_accuracy
 
 # scikit-learn calls the images X, and so do these tests.
@@ -323,6 +323,17 @@ def test_without_unlabelled_images_it_is_supervised(small):
         warnings.simplefilter("error")
         same = quick(method="supervised", options={"learning_rate": 0.1}).fit(X, y)
     assert (same.decision_function(X) == classifier.decision_function(X)).all()
+    with (
+        pytest.warns(UserWarning, match="no unlabelled images"),
+        pytest.raises(ConfigError, match="did you mean kl_weight"),
+    ):
+        quick(options={"kl_wait": 0.1}).fit(X, y)
+
+
+def test_no_images_are_told_as_such(small):
+    classifier = quick().fit(*small)
+    with pytest.raises(ValueError, match="0 sample"):
+        classifier.predict(np.zeros((0, *small[0].shape[1:])))
 
 
 def test_two_classes_decide_by_one_number(small):

@@ -197,6 +197,17 @@ def test_a_pile_that_scores_above_its_own_inliers_is_doubted():
     assert found.to_json()["doubtful"] is True
 
 
+def test_ends_that_cross_are_doubted():
+    """Strangers like middling inliers: as few inliers as the low end leaves cannot score so."""
+    decoys = np.concatenate([np.full(5, 10.0), np.arange(15) / 15])
+    pile = np.concatenate([np.linspace(0.5, 0.99, 150), np.linspace(-5, -1, 140)])
+    found = estimate_outlier_share(decoys, pile)
+    assert found.low == found.high > 0.9
+    assert found.doubtful
+    # Without the good ones nothing contradicts the low end.
+    assert not estimate_outlier_share(decoys, pile[150:]).doubtful
+
+
 def test_a_clean_pile_is_doubted_as_rarely_as_the_risk_allows():
     rng = np.random.default_rng(6)
     draws = [estimate_outlier_share(rng.random(39), rng.random(300)).doubtful for _ in range(1500)]

@@ -65,7 +65,7 @@ def train(
         fold: which labelled draw, if not the one that belongs to the seed.
         development: train on the development split.
         pool_limit: use only so many pool images.
-        budget: "full" (the paper's length) or "fast" (a quarter of it).
+        budget: "full" (as long as the authors' code trains) or "fast" (a quarter of it).
         resume: go on with the run in `out`.
         device: "auto", "cpu", "cuda" …
         data: folder of the data sets.

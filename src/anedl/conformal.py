@@ -145,7 +145,7 @@ def shortfall(images: int, level: float) -> str:
         return ""
     return (
         f"{images} held-out images cannot certify {percent(level)}: "
-        f"the finest is {percent(finest_level(images))}"
+        f"the finest is {percent_upwards(finest_level(images))}"
     )
 
 
@@ -359,6 +359,13 @@ def percent(share: float) -> str:
     value = 100 * share
     rounded = f"{value:.1f}" if value >= 1 else f"{value:.2g}"
     return f"{rounded.removesuffix('.0')} %"
+
+
+def percent_upwards(level: float) -> str:
+    """The same of a positive level, rounded up: whoever asks for what is written gets it."""
+    digits = 3 if level >= 0.01 else 1 - floor(log10(level))
+    scale: float = 10**digits
+    return percent(ceil(level * scale - 1e-9) / scale)
 
 
 def _promise(limit: Threshold) -> str:

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from math import prod
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -231,7 +232,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             dimensions = X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
             if dimensions > 2:
                 X = np.asarray(X)  # noqa: N806
-                shape, X = X.shape[1:], X.reshape(len(X), -1)  # noqa: N806
+                shape = X.shape[1:]
+                X = X.reshape(len(X), prod(shape))  # noqa: N806
         return validate_data(self, X, **more), shape
 
     def _number(self, y: Array) -> IntArray:
@@ -354,7 +356,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         train |= {name: value for name, value in given.items() if name in engine}
         options = {name: value for name, value in given.items() if name not in engine}
         if self.method_ != self.method:
-            options = {}  # they are another method's
+            # They are another method's, but a slip in them is one all the same.
+            make_spec(setting, self.method, options=options)
+            options = {}
         return {"setting": setting, "method": self.method_, "seed": seed, "train": train,
                 "options": options}  # fmt: skip
 

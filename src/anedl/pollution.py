@@ -39,8 +39,9 @@ class ShareEstimate:
     each end assumes stands above. `share` is Storey's estimate at the median inlier: it comes out
     too small by twice the part of the pile that are outliers above the median.
 
-    `doubtful` where more of the pile scores above the median inlier than chance allows were all of
-    it inliers: then the assumptions are wrong, and the interval with them.
+    `doubtful` where more of the pile scores above the median inlier than chance allows: were all of
+    it inliers, or with as many inliers as the low end leaves. Then the assumptions are wrong, and
+    the interval with them.
     """
 
     share: float
@@ -64,9 +65,9 @@ class ShareEstimate:
         if not self.doubtful:
             return found
         return (
-            f"{found} Do not trust this: the pile scores higher than the held-out inliers do, so "
-            f"strangers look like known images, or the labelled images are no fair sample of it; "
-            f"it may hold any share of strangers."
+            f"{found} Do not trust this: more of the pile scores above the median held-out inlier "
+            f"than that allows, so strangers look like known images, or the labelled images are "
+            f"no fair sample of it; it may hold any share of strangers."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -94,8 +95,8 @@ def estimate_outlier_share(
         raise AnedlError(f"the part of outliers above the median is a share, got {above_median}")
     risk, size = (1.0 - level) / 2.0, len(pile)
     most = _most_inliers(inliers, pile, risk)
-    least = min(most, _least_inliers(inliers, pile, risk, above_median))
-    low, high = 1.0 - most / size, 1.0 - least / size
+    least = _least_inliers(inliers, pile, risk, above_median)
+    low, high = 1.0 - most / size, 1.0 - min(least, most) / size
     return ShareEstimate(
         share=float(np.clip(_storey(inliers, pile), low, high)),
         low=low,
@@ -104,7 +105,7 @@ def estimate_outlier_share(
         inliers=len(inliers),
         pile=size,
         above_median=above_median,
-        doubtful=_too_many_above(inliers, pile, risk),
+        doubtful=least > most or _too_many_above(inliers, pile, risk),
     )
 
 

@@ -219,7 +219,7 @@ STATED = (
 
 def test_a_method_from_a_file_states_its_own_options_of_the_engine(users_method):
     plain = make_spec("digits", "mine.py:Mine").train
-    assert (plain.schedule, plain.weight_decay, plain.pretrain_epochs) == ("cosine", 1e-4, 3)
+    assert (plain.schedule, plain.weight_decay, plain.pretrain_epochs) == ("cosine", 1e-4, 0)
     users_method.write_text(STATED)
     spec = make_spec("digits", "mine.py:Mine")
     assert (spec.train.schedule, spec.train.weight_decay) == ("constant", 0.0)

@@ -1,11 +1,12 @@
 """The methods by name, and methods from a user's file."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
 
 from anedl.engine.config import TrainConfig
+from anedl.engine.spec import make_spec
 from anedl.errors import ConfigError
 from anedl.methods.base import Method, MethodConfig, Outputs, Source, Stage, Task
 from anedl.methods.catalogue import METHODS, get_method
@@ -104,6 +105,84 @@ def test_a_method_from_a_file(tmp_path):
     assert entry.method.__name__ == "Mine"
     assert entry.summary == "My own method."
     assert [f.name for f in fields(entry.method.config_type)] == ["strength"]
+
+
+SUBCLASSES = '''
+from dataclasses import dataclass
+from anedl.methods.anedl import Anedl
+from anedl.methods.anedl_config import AnedlConfig
+from anedl.methods.base import Method
+from anedl.methods.fixmatch import FixMatch
+from anedl.options import option
+
+@dataclass(frozen=True)
+class OtherConfig(AnedlConfig):
+    """Mine."""
+
+    kl_weight: float = option(0.5, "mine")
+    strength: float = option(0.5, "mine, too")
+
+class Same(Anedl):
+    """Nothing new."""
+
+class Released(Same):
+    """Nothing new."""
+
+    like = "anedl-released"
+
+class Other(Anedl):
+    """Other defaults."""
+
+    config_type = OtherConfig
+    engine = {"weight_decay": 0.25}
+    like = "anedl-plus"
+
+class Lost(Anedl):
+    """Like nothing there is."""
+
+    like = "anedl-pluss"
+
+class Unlike(FixMatch):
+    """Like one it does not derive from."""
+
+    like = "anedl"
+'''
+
+
+@pytest.fixture
+def subclasses(tmp_path):
+    path = tmp_path / "subclasses.py"
+    path.write_text(SUBCLASSES)
+    return path
+
+
+@pytest.mark.parametrize(("name", "parent"), [("Same", "anedl"), ("Released", "anedl-released")])
+@pytest.mark.parametrize("setting", ["digits", "cifar100-55/50", "cifar10-6/50"])
+@pytest.mark.parametrize("budget", ["full", "fast"])
+def test_a_subclass_has_the_defaults_of_its_parent(subclasses, name, parent, setting, budget):
+    ours, theirs = (
+        make_spec(setting, method, 1, budget=budget) for method in (f"{subclasses}:{name}", parent)
+    )
+    assert (ours.train, ours.options) == (theirs.train, theirs.options)
+
+
+def test_what_a_subclass_states_goes_before_its_parents(subclasses):
+    ours = make_spec("cifar100-55/50", f"{subclasses}:Other")
+    plus = make_spec("cifar100-55/50", "anedl-plus")
+    assert ours.train == replace(plus.train, weight_decay=0.25), "also where a data set has its own"
+    assert ours.options.top_m == plus.options.top_m == 10
+    assert ours.options.strength == 0.5
+    on_digits = make_spec("digits", f"{subclasses}:Other").options
+    assert (on_digits.kl_weight, on_digits.selection_quota) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("Lost", "like: unknown method .*did you mean anedl-plus"), ("Unlike", "does not derive")],
+)
+def test_a_parent_that_is_none_is_told(subclasses, name, message):
+    with pytest.raises(ConfigError, match=f"subclasses.py:{name}: .*{message}"):
+        get_method(f"{subclasses}:{name}")
 
 
 @pytest.mark.parametrize("name", ["Other", "number", "MineConfig", ""])

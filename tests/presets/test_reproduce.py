@@ -224,9 +224,10 @@ def test_commands_repeat_their_run():
             assert row.command(1, "fast").startswith(f"anedl train {row.setting} --method")
             row.spec(1, "fast")
     row = EXPERIMENTS["ablation-ano"]().rows[0]
-    assert row.command(3, "full", True).split()[-3:] == ["--dev", "--no-negative", "--no-adaptive"]
+    ending = "--dev --no-negative --no-adaptive --kl original"
+    assert row.command(3, "full", True).endswith(ending)
     assert row.command(3, "full", train={"epochs": 2}, more=["--out", "a b"]).endswith(
-        "--seed 3 --epochs 2 --no-negative --no-adaptive --out 'a b'"
+        "--seed 3 --epochs 2 --no-negative --no-adaptive --kl original --out 'a b'"
     )
     views = Row("digits", "anedl", "x", {"labelled_views": ("weak", "strong"), "top_m": 2})
     assert views.command(0, "full").endswith("--seed 0 --labelled-views weak strong --top-m 2")

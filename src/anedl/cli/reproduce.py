@@ -60,7 +60,8 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", help="seeds (default: 1 2 3)")
     parser.add_argument(
         "--budget", choices=["full", "fast"], default="full",
-        help="the paper's length (full, the default) or a quarter of it (fast)",
+        help="as long as the authors' code trains (full, the default) or a quarter of it (fast; "
+        "digits: a half)",
     )  # fmt: skip
     parser.add_argument("--dev", action="store_true", help="on the development splits")
     parser.add_argument(

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     )
     parser.add_argument(
         "--budget", choices=["full", "fast"],
-        help="length of the run: the paper's (full, the default), or a quarter of it with every "
-        "schedule in proportion (fast)",
+        help="length of the run: that of the authors' code (full, the default), or a quarter of it "
+        "with every schedule in proportion (fast; digits: a half)",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, help="seed of the run (default: 0)")
     parser.add_argument(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from anedl.data.dataset import IntArray
-from anedl.errors import DataError
+from anedl.errors import ConfigError, DataError
 from anedl.methods.base import Source, Want
 
 # Each source has its own random order; a name would be hashed differently from run to run.
@@ -30,6 +30,12 @@ def draw_epoch(
     `sizes` says how many labelled and pool images there are. `selected` (n,) are the pool positions
     of the current pseudo-inliers, None for the whole pool.
     """
+    labelled = sum(want.source is Source.LABELLED for want in wants.values())
+    if labelled != 1:
+        raise ConfigError(
+            f"a method must want exactly one part of a batch from the labelled images; "
+            f"its `wants` has {labelled}"
+        )
     drawn = {}
     for slot, (name, want) in enumerate(wants.items()):
         count = want.ratio * batch_size

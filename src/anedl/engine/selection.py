@@ -6,6 +6,7 @@ from torch import Tensor
 
 from anedl.engine.inference import outputs_of
 from anedl.engine.step import Stepper
+from anedl.errors import ConfigError
 from anedl.methods.base import Outputs
 
 
@@ -28,4 +29,14 @@ def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
     """
     outputs = stepper.method.recall(pool_outputs(stepper, step, stepper.average.opinion))
     selection = stepper.average.select(outputs)
-    return None if selection is None else selection.positions, outputs.logits.argmax(1)
+    predicted = outputs.logits.argmax(1)
+    if selection is None:
+        return None, predicted
+    positions = selection.positions
+    first, last = (int(end) for end in positions.aminmax()) if len(positions) else (0, 0)
+    if first < 0 or last >= len(predicted):
+        raise ConfigError(
+            f"the method's `select` named pool images {first} to {last}, and the pool has 0 to "
+            f"{len(predicted) - 1}"
+        )
+    return positions, predicted

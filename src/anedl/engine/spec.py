@@ -27,7 +27,7 @@ from anedl.engine.task import task_of
 from anedl.errors import ConfigError, unknown_name
 from anedl.methods.base import MethodConfig, Stage
 from anedl.methods.catalogue import Entry, full_name, get_method, short_name
-from anedl.options import field_default, from_json, to_json
+from anedl.options import field_default, from_json, option_types, to_json
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,7 @@ def make_spec(
     a_setting = own or get_setting(str(setting))
     name = full_name(method)
     entry = get_method(name)
+    _check_names(entry, options or {})
     config = _train_config(a_setting.dataset, entry, budget, train or {})
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
     config = config.resolved(a_setting.backbone, method_config.networks_in_turn)
@@ -165,6 +166,14 @@ def make_spec(
         method_sha256=entry.sha256,
         own=own,
     )
+
+
+def _check_names(entry: Entry, given: Mapping[str, Any]) -> None:
+    """Refuse an option that the method does not have; whoever gave it may mean the engine's."""
+    known = option_types(entry.method.config_type)
+    for name in given:
+        if name not in known:
+            raise unknown_name("option", name, {**option_types(TrainConfig), **known})
 
 
 def _budget_name(setting: Setting, entry: Entry, config: TrainConfig) -> str:

@@ -20,6 +20,7 @@ from anedl.engine.memory import memory_of
 from anedl.engine.optimiser import Optimiser, clip_norm
 from anedl.engine.precision import Precision
 from anedl.engine.schedule import learning_rate
+from anedl.errors import ConfigError
 from anedl.methods.base import Batch, Labelled, Losses, Method, Progress, Stage, Unlabelled
 
 
@@ -153,6 +154,11 @@ class Stepper:
     def _gradient_of(self, batch: Batch, progress: Progress) -> Losses:
         with self.precision.autocast():
             losses = self.compute_loss(batch, progress)
+        if not isinstance(losses, Losses):
+            raise ConfigError(
+                f"the method's `loss` must return Losses, got {type(losses).__name__}: "
+                f"Losses({{'ce': …}})"
+            )
         total = self.precision.scaled(losses.total())
         found = torch.autograd.grad(total, self.flat.parameters, allow_unused=True)
         if not self._names:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from anedl.conformal import askable, percent
+from anedl.conformal import askable, percent, percent_upwards
 from anedl.data.dataset import IntArray
 from anedl.errors import ConfigError, DataError
 from anedl.fit.choices import (
@@ -135,7 +135,7 @@ def _finest_of_halves(deal: Deal, fair: int, decoys: int) -> float:
 def _too_fine(what: str, labelled: int, level: float, finest: float) -> str:
     return (
         f"{what} will be rejected: {labelled:,} labelled images cannot certify {percent(level)}, "
-        f"and {percent(finest)} is the finest that they can; ask for that "
+        f"and {percent_upwards(finest)} is the finest that they can; ask for that "
         f"(--target-inlier-loss {finest:g}) or label more"
     )
 

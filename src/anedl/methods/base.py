@@ -161,11 +161,13 @@ class Method(nn.Module, ABC):
     """A training method: what it wants in a batch, its loss, its selection and its outputs.
 
     `engine` are the engine's options that a method from a user's file changes, by name; those of
-    the package state theirs in the catalogue.
+    the package state theirs in the catalogue. A subclass of one of these has its defaults, and
+    `like` says of which by name where several share a class.
     """
 
     config_type: ClassVar[type[MethodConfig]] = MethodConfig
     engine: ClassVar[Mapping[str, Any]] = {}
+    like: ClassVar[str | None] = None
 
     def __init__(self, config: Any, backbone: nn.Module, task: Task) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ from anedl.methods.scomatch import Scomatch
 from anedl.methods.ssb import Ssb
 from anedl.methods.supervised import Supervised
 from anedl.methods.t2t import T2t
+from anedl.options import field_default
 
 
 @dataclass(frozen=True)
@@ -328,4 +329,52 @@ def _from_file(path: Path, class_name: str) -> Entry:
             f"as in engine = {{'weight_decay': 0.0}}"
         )
     summary = (method.__doc__ or "a method from a file").strip().splitlines()[0]
-    return Entry(method, summary, engine=method.engine, source=path.resolve(), sha256=sha256)
+    entry = Entry(method, summary, engine=method.engine, source=path.resolve(), sha256=sha256)
+    parent = _parent(method, f"method {path}:{class_name}")
+    return entry if parent is None else _with_defaults_of(parent, entry)
+
+
+def _parent(method: type[Method], name: str) -> Entry | None:
+    """The entry that a user's class says it is `like`, or that of the nearest class above it."""
+    if method.like is None:
+        entries = [e for above in method.__mro__ for e in METHODS.values() if e.method is above]
+        return entries[0] if entries else None
+    if method.like not in METHODS:
+        raise ConfigError(f"{name}: like: {unknown_name('method', method.like, METHODS)}")
+    entry = METHODS[method.like]
+    if not issubclass(method, entry.method):
+        raise ConfigError(
+            f"{name}: like: {method.like} is a {entry.method.__name__}, which this class does not "
+            f"derive from"
+        )
+    return entry
+
+
+def _with_defaults_of(parent: Entry, entry: Entry) -> Entry:
+    """A user's entry with the defaults of another, except where its class says otherwise.
+
+    An option whose default its config changes keeps that one on every data set.
+    """
+    above = {a_field.name: field_default(a_field) for a_field in fields(parent.method.config_type)}
+    kept = {
+        a_field.name
+        for a_field in fields(entry.method.config_type)
+        if a_field.name in above and field_default(a_field) == above[a_field.name]
+    }
+
+    def inherited(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name in kept}
+
+    def of_engine(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in options.items() if name not in entry.engine}
+
+    return replace(
+        entry,
+        options=inherited(parent.options),
+        engine={**parent.engine, **entry.engine},
+        by_dataset={name: inherited(options) for name, options in parent.by_dataset.items()},
+        engine_by_dataset={
+            name: of_engine(options) for name, options in parent.engine_by_dataset.items()
+        },
+        in_epochs=inherited(parent.in_epochs),
+    )

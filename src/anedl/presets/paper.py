@@ -69,13 +69,13 @@ def ablation_ano() -> Experiment:
 
     Command: `anedl reproduce ablation-ano`.
     Published (component analysis of ANO; AUROC / error): none 88.4±0.4 / 27.0±0.3, NO 89.0±0.3 /
-    26.9±0.3, NO and Adaptive 90.3±0.1 / 26.7±0.2. That "none" means no pool term at all and "no
-    Adaptive" no log-determinants either is our reading.
+    26.9±0.3, NO and Adaptive 90.3±0.1 / 26.7±0.2. "None" is classical EDL, with the KL of Eq. 4;
+    that it has no pool term at all and "no Adaptive" no log-determinants either is our reading.
     Expected time: predicted 17 minutes a run (204,800 steps), 2.6 hours for 9 runs; with `--budget
     fast` 4 to 5 minutes and 40 minutes. With `--setting digits` some minutes without a GPU.
     """
     rows = (
-        _ablated("no NO, no Adaptive", negative=False, adaptive=False),
+        _ablated("no NO, no Adaptive", negative=False, adaptive=False, kl="original"),
         _ablated("NO, no Adaptive", adaptive=False),
         _ablated("NO and Adaptive (whole method)"),
     )
