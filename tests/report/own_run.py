@@ -1,5 +1,6 @@
 """A fabricated run of `anedl fit`: everything it leaves that a report looks at, in a moment."""
 
+import csv
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -166,6 +167,18 @@ def sort_pile(folder, outputs, names, classes, rules):
             "sources": {"labelled": "my labelled", "pile": "a <pile>"},
         },
     )  # fmt: skip
+
+
+def edit_triage(folder, row, **cells):
+    """Write into a row of `triage.csv`, as a person would with a spreadsheet."""
+    path = folder / "triage.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows[row] |= cells
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def write_rows(path):

@@ -3,7 +3,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from tests.report.own_run import make_own_run
+from tests.report.own_run import edit_triage, make_own_run
 
 from anedl.conformal import benjamini_hochberg, p_values
 from anedl.intake.cache import open_cache
@@ -64,6 +64,21 @@ def test_the_cut_follows_from_the_flags_where_false_alarms_are_controlled(tmp_pa
     flagged = benjamini_hochberg(p_values(own.hidden, own.pile_scores), 0.2)
     assert flagged.any()
     np.testing.assert_array_equal(pile.score < pile.cut, flagged)
+
+
+def test_classes_are_the_models_whatever_a_person_wrote_into_the_table(own_run):
+    before = read_pile(read_run(own_run.folder))
+    edit_triage(own_run.folder, 2, **{"state": "accept", "class": "my\nnew class"})
+    for with_rules in (True, False):
+        if not with_rules:  # then the table alone says which classes there are
+            (own_run.folder / "triage.json").unlink()
+        pile = read_pile(read_run(own_run.folder))
+        assert pile.class_of(2) == "my\\x0anew class (new to the model)"
+        assert pile.likeness(2) == "called my\\x0anew class (new to the model)"
+        assert pile.state[2] == "accept"
+        others = np.arange(len(pile)) != 2
+        np.testing.assert_array_equal(pile.predicted[others], before.predicted[others])
+        assert pile.likeness(3).startswith(f"looks like {before.class_of(3)} (")
 
 
 def test_too_few_held_out_images_reject_nothing(tmp_path):

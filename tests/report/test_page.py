@@ -9,12 +9,13 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tests.report.own_run import make_own_run
+from tests.report.own_run import edit_triage, make_own_run
 
 from anedl.conformal import clopper_pearson, percent
 from anedl.data.dataset import LabelledImages
 from anedl.data.digits import load_digits
 from anedl.errors import AnedlError
+from anedl.intake.names import shown
 from anedl.report import write_report
 from anedl.report.album import MOST_IMAGES
 from anedl.report.images import check_images
@@ -195,8 +196,26 @@ def test_hostile_names_stay_text(tmp_path, blank_pictures):
     assert HOSTILE in page.text
     titles = [a["aria-label"] for a in page.all("svg", "thumb")] + [page.text]
     assert any(f"{HOSTILE}.png: " in title for title in titles)
-    shown = {row[2] for row in page.data["shown"]}
-    assert set(files) <= shown  # all of a small pile are at hand for the slider
+    at_hand = {row[2] for row in page.data["shown"]}
+    assert set(files) <= at_hand  # all of a small pile are at hand for the slider
+
+
+def test_a_class_that_only_the_table_names_is_shown_as_such(own_run, blank_pictures):
+    for row in (0, 1):
+        edit_triage(own_run.folder, row, **{"state": "accept", "class": "my new class"})
+    _, page = read_page(write_report(own_run.folder))
+    assert "my new class (new to the model) 0 – – – – 2 0 0" in page.text  # class by class
+    assert f"{own_run.names[0]}: accepted, called my new class (new to the model)," in page.text
+    (row,) = (row for row in page.data["shown"] if row[2] == own_run.names[0])
+    assert row[3:] == ["my new class (new to the model)", "called my new class (new to the model)"]
+    assert "known classes cat, dog, fox" in page.text
+
+
+def test_an_odd_class_name_is_escaped_once(tmp_path, blank_pictures):
+    own = make_own_run(tmp_path / "own", classes=(shown("new\nline"), "dog", "fox"))
+    _, page = read_page(write_report(own.folder))
+    assert "new\\x0aline" in page.text
+    assert "x5c" not in page.text
 
 
 def test_json_in_a_page_cannot_leave_its_element():

@@ -23,7 +23,7 @@ def test_a_sample_keeps_the_shares_of_the_kinds():
 def test_points_are_placed_and_named_by_what_they_are(own_run):
     run = read_run(own_run.folder)
     pile, album = read_pile(run), Album(open_images(run))
-    plane = make_plane(pile, run.class_names, album)
+    plane = make_plane(pile, album)
     assert plane.points == 120 == len(album)
     points = ElementTree.fromstring(plane.picture).findall("path")
     places = [
@@ -53,7 +53,7 @@ def test_truth_tells_kinds_where_it_is_known(make_run):
 
 def test_a_method_without_uncertainties_has_no_plane(make_run):
     run = read_run(make_run(method="supervised"))
-    assert make_plane(read_pile(run), run.class_names, Album(None)) is None
+    assert make_plane(read_pile(run), Album(None)) is None
 
 
 def test_an_axis_counts_evenly_or_by_factors():

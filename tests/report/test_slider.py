@@ -141,8 +141,8 @@ def test_the_images_at_hand_are_the_nearest_to_the_cut_and_some_everywhere(make_
 
 
 def test_without_images_the_page_gets_scores_but_no_names(own_run):
-    run, pile, _, slider = slider_of(own_run.folder)
-    document = payload(slider, pile, run.class_names, Album(None))
+    _, pile, _, slider = slider_of(own_run.folder)
+    document = payload(slider, pile, Album(None))
     assert document["shown"] == []
     assert document["cut"] == slider.cut
     assert len(document["groups"]) == 2

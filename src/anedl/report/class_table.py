@@ -49,6 +49,12 @@ def class_table(run: Run, pile: Pile, judged: Judged) -> ClassTable:
             *_pile_cells(pile, label),
         ]
         rows.append((name, cells))
+    # No image of known truth is of a class that only the table of the pile names.
+    rows += [
+        (name, [count(0), *(share(0, 0) for _ in range(4)), *_pile_cells(pile, label)])
+        for label, name in enumerate(pile.class_names)
+        if label >= pile.model_classes
+    ]
     caption = (
         f"Of the {judged.what}: error, before anything is rejected; turned away as unknown; found, "
         "that is accepted and named rightly; precision, the share of right ones among those "

@@ -88,7 +88,7 @@ class Shelf:
         for i in positions:
             predicted = int(pile.predicted[i])
             truth = truth_of(predicted, None if pile.truth is None else int(pile.truth[i]))
-            words = ([self.classes[predicted]] if with_class else []) + [write(float(values[i]))]
+            words = ([pile.class_of(i)] if with_class else []) + [write(float(values[i]))]
             self._take(tiles, pile.keys[i], pile.names[i], words, truth)
         return tiles
 

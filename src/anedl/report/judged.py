@@ -17,6 +17,7 @@ from anedl.data.dataset import IntArray
 from anedl.engine.own import find_cache
 from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OUTLIER
+from anedl.intake.names import shown
 from anedl.report.images import Key
 from anedl.report.run_folder import Array, FloatArray, Run
 from anedl.triage.verdict import State, Triage
@@ -58,12 +59,15 @@ class Judged:
 class Pile:
     """What the last model says of N unlabelled images; all arrays are (N,).
 
-    `sureness` is what `sure_word` says; −∞ where it is not known. A key is None where the image is
-    gone. `truth` is None where nobody knows it, `state` and
-    `cluster` where nothing was sorted, the uncertainties where the model has none.
+    `predicted` counts in `class_names`: the `model_classes` of the model, then those that only the
+    table of the sorted pile names, for a person may write any class into it. `sureness` is what `sure_word` says; −∞
+    where it is not known. A key is None where the image is gone. `truth` is None where nobody knows
+    it, `state` and `cluster` where nothing was sorted, the uncertainties where the model has none.
     """
 
     names: Sequence[str]
+    class_names: Sequence[str]
+    model_classes: int
     keys: Sequence[Key | None]
     score: FloatArray
     predicted: IntArray
@@ -79,6 +83,16 @@ class Pile:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def class_of(self, index: int) -> str:
+        """What an image is taken for."""
+        return self.class_names[int(self.predicted[index])]
+
+    def likeness(self, index: int) -> str:
+        """What an image looks like to the model, or what a person called it beyond its classes."""
+        if self.predicted[index] >= self.model_classes:
+            return f"called {self.class_of(index)}"
+        return f"looks like {self.class_of(index)} ({100 * self.probability[index]:.0f} %)"
 
     @property
     def accepted(self) -> Array:
@@ -134,6 +148,8 @@ def read_pile(run: Run) -> Pile:
     ]
     return Pile(
         names=_pool_names(run),
+        class_names=run.class_names,
+        model_classes=run.split.num_known,
         keys=[("train", int(place)) for place in run.split.pool],
         score=pool["score"].astype(np.float64),
         predicted=pool["predicted"],
@@ -170,11 +186,16 @@ def _sorted_pile(run: Run, triage: Triage, sureness: FloatArray, sure_word: str)
     else:
         sureness, sure_word = evidence.probability, "softmax probability"
     measured = not np.isnan(evidence.epistemic).all()
+    known = run.split.known_names
+    new = [name for name in evidence.class_names if name not in known]
+    number = {name: i for i, name in enumerate((*known, *new))}
     return Pile(
         names=evidence.names,
+        class_names=(*run.class_names, *(f"{shown(name)} (new to the model)" for name in new)),
+        model_classes=len(known),
         keys=[None if place < 0 else ("train", place) for place in places],
         score=evidence.score,
-        predicted=evidence.first,
+        predicted=np.array([number[name] for name in evidence.class_names], np.int64)[evidence.first],
         probability=evidence.probability,
         sureness=sureness,
         sure_word=sure_word,

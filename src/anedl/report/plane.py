@@ -60,7 +60,7 @@ def kinds_of(pile: Pile) -> tuple[list[str], dict[str, str]]:
     return ["inlier" if accepted else "outlier" for accepted in pile.accepted], words
 
 
-def make_plane(pile: Pile, class_names: Sequence[str], album: Album) -> Plane | None:
+def make_plane(pile: Pile, album: Album) -> Plane | None:
     """The plane of a pile; None where its model has no such uncertainties."""
     if pile.epistemic is None or pile.aleatoric is None or not len(pile):
         return None
@@ -73,8 +73,8 @@ def make_plane(pile: Pile, class_names: Sequence[str], album: Album) -> Plane | 
     for i in chosen:
         name = album.add(pile.keys[i])
         label = (
-            f"{pile.names[i]}: {words[kinds[i]]}, looks like {class_names[pile.predicted[i]]} "
-            f"({100 * pile.probability[i]:.0f} %), epistemic {pile.epistemic[i]:.3g}, "
+            f"{pile.names[i]}: {words[kinds[i]]}, {pile.likeness(i)}, "
+            f"epistemic {pile.epistemic[i]:.3g}, "
             f"aleatoric {pile.aleatoric[i]:.3g}"
         )
         points.append(

@@ -51,8 +51,13 @@ class Run:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the known classes, in the model's order, printable whatever they hold."""
-        return tuple(map(shown, self.split.known_names))
+        """Names of the known classes, in the model's order, printable whatever they hold.
+
+        Those of a user's own images were made so when they were read; a second time would escape
+        the escapes.
+        """
+        names = self.split.known_names
+        return names if self.is_own else tuple(map(shown, names))
 
     @property
     def is_own(self) -> bool:

@@ -31,7 +31,7 @@ def run_section(run: Run, data_root: Path | None = None, compared: bool = False)
     album = Album(images)
     pile, judged = read_pile(run), read_judged(run)
     galleries = make_galleries(run, pile, judged, album)
-    plane = make_plane(pile, run.class_names, album)
+    plane = make_plane(pile, album)
     slider = make_slider(run, pile, judged)
     counts = confusion_counts(
         judged.predicted, judged.targets, judged.accepted, run.split.num_known
@@ -63,7 +63,7 @@ def run_section(run: Run, data_root: Path | None = None, compared: bool = False)
         "slider_groups": shown_groups(slider),
         "folds": run.triage.rules.folds if run.triage is not None else 0,
         "slider_picture": slider_picture(slider),
-        "slider_data": payload(slider, pile, run.class_names, album),
+        "slider_data": payload(slider, pile, album),
         "cuts": cut_table(slider),
         "galleries": galleries,
         "truth_known": pile.truth is not None,

@@ -144,10 +144,10 @@ def sample(pile: Pile, cut: float) -> npt.NDArray[np.int64]:
     return order[np.union1d(near, spread)]
 
 
-def payload(slider: Slider, pile: Pile, class_names: Sequence[str], album: Album) -> dict[str, Any]:
+def payload(slider: Slider, pile: Pile, album: Album) -> dict[str, Any]:
     """What the page's script reads: numbers packed as base64 of little-endian floats."""
     shown = [
-        [name, float(pile.score[i]), pile.names[i], class_names[pile.predicted[i]]]
+        [name, float(pile.score[i]), pile.names[i], pile.class_of(i), pile.likeness(i)]
         for i in sample(pile, slider.cut)
         if (name := album.add(pile.keys[i])) is not None
     ]

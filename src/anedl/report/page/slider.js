@@ -64,8 +64,8 @@ function startSlider() {
       ? `${count(changed)} ${changed === 1 ? "image changes" : "images change"} sides: ${verdict}${part}.`
       : "No image changes sides.";
     at("cut-images").replaceChildren(
-      ...chosen.map(([image, score, name, guess]) => {
-        const words = `${name}: looks like ${guess}, score ${score.toPrecision(4)}`;
+      ...chosen.map(([image, score, name, guess, likeness]) => {
+        const words = `${name}: ${likeness}, score ${score.toPrecision(4)}`;
         const caption = element("figcaption", {}, element("span", { textContent: guess }), element("span", { textContent: score.toPrecision(4) }));
         return element("figure", { className: "tile", title: words }, thumbnail(image, words), caption);
       }),
