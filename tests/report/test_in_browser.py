@@ -88,7 +88,11 @@ def test_the_slider_counts_what_python_counts(tab, own):
         set_cut(tab, cut)
         assert tab.run(COUNTS) == expected_counts(groups, cut)
         below = int(np.sum(own.hidden < cut))
-        assert tab.run(TEXT.format("cut-loss")) == percent((below + 1) / 40)
+        rejects = bool(np.sum(everything < cut))
+        assert tab.run("document.getElementById('cut-promise').hidden") != rejects
+        assert tab.run("document.getElementById('cut-harmless').hidden") == rejects
+        if rejects:
+            assert tab.run(TEXT.format("cut-loss")) == percent((below + 1) / 40)
     tab.click("document.getElementById('cut-reset')")
     assert tab.run(COUNTS) == expected_counts(groups, own.hidden[1])
 
@@ -130,6 +134,22 @@ def test_the_images_that_change_sides_are_shown_nearest_first(tab, own, rank):
     assert [title.split(": looks like")[0] for title in tiles] == [
         own.names[i] for i in nearest[:24]
     ]
+
+
+def test_without_a_cut_of_its_own_the_slider_begins_where_nothing_is_lost(browser, tmp_path):
+    own = make_own_run(tmp_path / "own", held=9)
+    write_report(own.folder)
+    tab = opened(browser, own.folder)
+    lost = "document.getElementById('cut-harmless').hidden"
+    assert not tab.run(lost)
+    assert tab.run(TEXT.format("cut-changes")) == "No image is rejected."
+    set_cut(tab, 1e6)
+    assert tab.run(lost)
+    assert tab.run(TEXT.format("cut-changes")).startswith("Rejected: 120 images; the 24 shown")
+    assert tab.run(TEXT.format("cut-reset")) == "reject nothing"
+    tab.click("document.getElementById('cut-reset')")
+    assert not tab.run(lost)
+    assert browser.errors == []
 
 
 def test_a_benchmarks_slider_knows_inliers_from_outliers(browser, make_run):

@@ -64,6 +64,11 @@ class Page(HTMLParser):
         return json.loads(self.scripts[0])
 
 
+def is_shown(page, name):
+    (attributes,) = (a for _, a in page.elements if a.get("id") == name)
+    return "hidden" not in attributes
+
+
 def read_page(path):
     source = path.read_text(encoding="utf-8")
     return source, Page(source)
@@ -331,13 +336,58 @@ def test_too_few_held_out_images_are_told_at_the_top(tmp_path, blank_pictures):
     _, page = read_page(write_report(own.folder))
     assert "nothing is rejected: 9 held-out images cannot certify 5 %" in page.text
     assert page.data["cut"] is None
+    # What is not rejected is not lost either, and no line is there to speak of.
+    assert is_shown(page, "cut-harmless")
+    assert not is_shown(page, "cut-promise")
+    assert "This run has no such threshold, so it rejects nothing." in page.text
+    assert "this run none 0 % 0 (0.0 %) 0 (0.0 %)" in page.text
+    assert "dashed threshold" not in page.text
+    assert not page.all("line", "own")
+    assert "None of the held-out images is answered with “unknown”" in page.text
 
 
-def test_a_pile_judged_by_folds_has_no_one_cut(tmp_path, blank_pictures):
+def test_a_threshold_that_rejects_says_what_it_costs(own_run, blank_pictures):
+    _, page = read_page(write_report(own_run.folder))
+    assert is_shown(page, "cut-promise")
+    assert not is_shown(page, "cut-harmless")
+    assert "Expected loss of true inliers: at most 5 % on average" in page.text
+    assert "what is left of the dashed threshold is called unknown" in page.text
+    assert "below the threshold for new images, which some of these images" in page.text
+    assert len(page.all("line", "own")) == 1
+
+
+# 39 hidden inliers would set a threshold, 9 would not; by folds neither do.
+@pytest.mark.parametrize("held", [39, 9])
+def test_a_pile_judged_by_folds_has_no_one_cut(tmp_path, blank_pictures, held):
     rules = Rules(level=0.05, confidence=0.9, folds=5)
-    _, page = read_page(write_report(make_own_run(tmp_path / "own", rules=rules).folder))
+    own = make_own_run(tmp_path / "own", rules=rules, held=held)
+    edit_triage(own.folder, 0, state="unknown")
+    _, page = read_page(write_report(own.folder))
     assert "p ≤ 5 % judged by 5 models in turn" in page.text
     assert "by 5 models in turn, not by one cut" in page.text
+    assert page.data["cut"] is None
+    assert is_shown(page, "cut-harmless")
+    assert not page.all("line", "own")
+    for words in (
+        f"{held} of them known inliers, hidden among the pile to compare it with",
+        "The pile was judged by 5 further models in turn",
+        "This run has no such threshold.",
+        "no threshold is drawn, for this score called none of them unknown: 5 further models",
+    ):
+        assert words in page.text, words
+    for words in ("dashed threshold", "to judge it by", "this run none", "therefore judged by"):
+        assert words not in page.text, words
+
+
+def test_folds_that_cannot_reject_are_told_at_the_top(tmp_path, blank_pictures):
+    own = make_own_run(tmp_path / "own", rules=Rules(level=0.05, confidence=0.9, folds=5))
+    path = own.folder / "fit.json"
+    fit = json.loads(path.read_text())
+    note = "40 images in 5 folds cannot reject anything at 5 %: the finest level is 11.1 %"
+    fit["calibration"] = {"thresholds": {"pile": {"certified": 0.0, "note": note}}}
+    path.write_text(json.dumps(fit))
+    _, page = read_page(write_report(own.folder))
+    assert f"Threshold none nothing is rejected: {note}" in page.text
 
 
 def test_the_model_of_the_labels_alone_has_a_report_too(own_run, blank_pictures):

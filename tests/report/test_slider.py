@@ -45,6 +45,7 @@ def test_the_loss_at_a_calibrated_threshold_is_what_it_certifies():
         assert loss.bound(limit.value) == pytest.approx(limit.certified)
     assert loss.bound(np.nextafter(limit.value, inf)) > limit.certified
     assert loss.bound(inliers[-1] + 1) == 1.0
+    assert loss.bound(-inf) == 0.0  # no cut, no loss
 
 
 def test_the_loss_is_the_rate_at_which_fresh_inliers_fall_below_the_cut():

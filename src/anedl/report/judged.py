@@ -209,12 +209,13 @@ def _sorted_pile(run: Run, triage: Triage, sureness: FloatArray, sure_word: str)
 
 
 def pile_cut(run: Run, triage: Triage) -> float:
-    """The score below which images of the pile were called unknown; −∞ where none could be.
+    """The score below which images of the pile were called unknown; −∞ where there is none.
 
     Where the share of false alarms was controlled instead of a level, it lies above the largest
-    p-value that was flagged. Where several models judged in turn there is
-    no such score; it is then that of the last model alone.
+    p-value that was flagged. Where the models of folds judged in turn, no one score decided.
     """
+    if triage.rules.folds:
+        return -inf
     if run.calibration is None:
         return own_cut(run)
     if not triage.rules.benjamini_hochberg:

@@ -104,8 +104,7 @@ def spread_picture(run: Run, pile: Pile) -> Picture:
         "spread",
         "How the scores separate",
         f"The pile against {source}, each in per cent of itself. Where the pile has more than its "
-        "share, on the left, lie its strangers; what is left of the dashed threshold is called "
-        "unknown.",
+        f"share, on the left, lie its strangers; {_called_unknown(run, pile)}.",
         f"Histograms of {label} over {len(held_out):,} {source} and {len(pile):,} images of the "
         "pile.",
         figures.spread_figure(
@@ -115,6 +114,18 @@ def spread_picture(run: Run, pile: Pile) -> Picture:
             against_all=True,
         ),
     )
+
+
+def _called_unknown(run: Run, pile: Pile) -> str:
+    """Which images of a user's own pile are unknown, as far as the score shows it."""
+    if run.folds:
+        return (
+            f"no threshold is drawn, for this score called none of them unknown: {run.folds} "
+            f"further models judged the pile in turn"
+        )
+    if not np.isfinite(pile.cut):
+        return "there is no threshold, so none of them is called unknown for its score"
+    return "what is left of the dashed threshold is called unknown"
 
 
 def _held_out_scores(run: Run) -> tuple[np.ndarray, str]:
@@ -141,6 +152,22 @@ def reliability_picture(judged: Judged) -> Picture:
     )
 
 
+def confusion_caption(run: Run, judged: Judged) -> str:
+    """How a confusion matrix is read, and which images it has answered with "unknown"."""
+    if not np.isfinite(judged.cut):
+        return (
+            f"Truth in rows, the model's answer in columns. None of the {judged.what} is answered "
+            f"with “unknown”, for there is no threshold for new images: too few calibrate it."
+        )
+    which = (
+        " for new images, which some of these images themselves have set," if run.is_own else ""
+    )
+    return (
+        f"Truth in rows, the model's answer in columns, {judged.what} below the threshold{which} "
+        f"answered with “unknown”."
+    )
+
+
 def confusion_picture(run: Run, judged: Judged) -> Picture:
     """The confusion matrix of many classes as a picture."""
     counts = confusion_counts(
@@ -150,8 +177,7 @@ def confusion_picture(run: Run, judged: Judged) -> Picture:
     return picture(
         "confusion",
         "What is taken for what",
-        f"Truth in rows, the model's answer in columns, {judged.what} below the threshold answered "
-        "with “unknown”; shades are shares of a row.",
+        f"{confusion_caption(run, judged)} Shades are shares of a row.",
         f"Confusion matrix of {run.split.num_known} known classes and unknown; "
         f"{right:.1f} % of the {judged.what} lie on its diagonal.",
         confusion_figure(counts, run.class_names),

@@ -128,6 +128,11 @@ class Run:
         return read_table(self.folder) if sorted_pile else None
 
     @property
+    def folds(self) -> int:
+        """How many further models judged the pile in turn; 0 where the last model did."""
+        return 0 if self.triage is None else self.triage.rules.folds
+
+    @property
     def test_targets(self) -> IntArray:
         """(N,) known classes of the test images, −1 for outliers."""
         return self.test["targets"]

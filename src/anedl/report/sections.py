@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from anedl.conformal import percent
 from anedl.engine.config import TrainConfig
 from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OpenSetMetrics
@@ -61,9 +62,9 @@ def run_section(run: Run, data_root: Path | None = None, compared: bool = False)
         "facts": facts(run),
         "slider": slider,
         "slider_groups": shown_groups(slider),
-        "folds": run.triage.rules.folds if run.triage is not None else 0,
         "slider_picture": slider_picture(slider),
         "slider_data": payload(slider, pile, album),
+        "own_loss": percent(slider.loss.bound(slider.cut)) if slider.loss else "",
         "cuts": cut_table(slider),
         "galleries": galleries,
         "truth_known": pile.truth is not None,
@@ -72,6 +73,7 @@ def run_section(run: Run, data_root: Path | None = None, compared: bool = False)
         "spread": pictures.spread_picture(run, pile),
         "detection": pictures.detection_pictures(run, judged) if run.has_outliers else [],
         "confusion": confusion_rows(counts, run.class_names) if tabulated else None,
+        "confusion_caption": pictures.confusion_caption(run, judged),
         "confusion_picture": None if tabulated else pictures.confusion_picture(run, judged),
         "reliability": pictures.reliability_picture(judged),
         "judged": judged,
@@ -162,7 +164,8 @@ def _cautions(run: Run) -> list[str]:
     confidence = fit.get("confidence")
     if confidence and not confidence["certified"]:
         found.append(_sentence(confidence["sentence"]))
-    if run.calibration is not None:
+    # By folds neither the hidden nor the fresh inliers judge the pile.
+    if run.calibration is not None and not run.folds:
         comparison = run.calibration.comparison
         if comparison is not None and comparison.differ:
             found.append(_sentence(comparison.describe()))

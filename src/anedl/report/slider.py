@@ -9,6 +9,7 @@ of at most (k + 1)/(n + 1) on average over the draw of the n, and with one that 
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,9 @@ class Loss:
     of: str
 
     def bound(self, cut: float) -> float:
-        """The share of true inliers rejected, at most, on average."""
+        """The share of true inliers rejected, at most, on average; without a cut there is none."""
+        if cut == -inf:
+            return 0.0
         return float(self.bounds()[np.searchsorted(self.inliers, cut, side="left")])
 
     def bounds(self) -> FloatArray:
@@ -66,7 +69,11 @@ class Loss:
 
 @dataclass(frozen=True)
 class Slider:
-    """Everything the threshold slider needs; `cut` is the run's own, −∞ where it rejects none."""
+    """Everything the threshold slider needs.
+
+    `cut` is the run's own, −∞ where it has none: where too few images calibrate it, so that nothing
+    is rejected, or where the models of `folds` judged the pile and no one score did.
+    """
 
     cut: float
     score_name: str
@@ -75,6 +82,17 @@ class Slider:
     low: float
     high: float
     logarithmic: bool
+    folds: int = 0
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether the run has a threshold of its own."""
+        return bool(np.isfinite(self.cut))
+
+    @property
+    def rejects_nothing(self) -> bool:
+        """Whether the run's own cut rejects no image at all."""
+        return not any(group.rejected(self.cut) for group in self.groups)
 
 
 def make_slider(run: Run, pile: Pile, judged: Judged) -> Slider:
@@ -111,12 +129,16 @@ def make_slider(run: Run, pile: Pile, judged: Judged) -> Slider:
         low=float(edges[0]),
         high=float(edges[-1]),
         logarithmic=spans_decades(everything),
+        folds=run.folds,
     )
 
 
 def cut_table(slider: Slider) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Columns, and a row for the run's own cut and for some levels of expected loss."""
-    cuts = [("this run", slider.cut)]
+    """Columns, and a row for the run's own cut and for some levels of expected loss.
+
+    A run whose pile was judged by folds has no row of its own: it rejects by no cut.
+    """
+    cuts = [] if slider.folds else [("this run", slider.cut)]
     if slider.loss is not None:
         for level in LEVELS:
             limit = threshold(slider.loss.inliers, level)
@@ -126,7 +148,7 @@ def cut_table(slider: Slider) -> tuple[list[str], list[tuple[str, list[str]]]]:
     for name, cut in cuts:
         cells = [f"{cut:.4g}" if np.isfinite(cut) else "none"]
         if slider.loss is not None:
-            cells.append(percent(slider.loss.bound(cut)) if np.isfinite(cut) else "–")
+            cells.append(percent(slider.loss.bound(cut)))
         for group in slider.groups:
             rejected = group.rejected(cut)
             cells.append(f"{rejected:,} ({100 * rejected / len(group.scores):.1f} %)")
@@ -152,7 +174,7 @@ def payload(slider: Slider, pile: Pile, album: Album) -> dict[str, Any]:
         if (name := album.add(pile.keys[i])) is not None
     ]
     document: dict[str, Any] = {
-        "cut": slider.cut if np.isfinite(slider.cut) else None,
+        "cut": slider.cut if slider.has_cut else None,
         "low": slider.low,
         "high": slider.high,
         "logarithmic": slider.logarithmic,

@@ -31,7 +31,7 @@ def slider_picture(slider: Slider) -> Html:
     axis = slider_axis(slider)
     height = 2 * HALF + LABELS if below else HALF + LABELS
     floor = height - LABELS
-    place = axis.place(slider.cut) if np.isfinite(slider.cut) else 0.0
+    place = axis.place(slider.cut) if slider.has_cut else 0.0
     place = min(max(place, 0.0), WIDTH)
     up_class, down_class = ("inlier", "outlier") if above.kind == "inlier" else ("pile", "inlier")
     parts = [_stairs(above.scores, axis, -1, up_class)]
@@ -46,10 +46,11 @@ def slider_picture(slider: Slider) -> Html:
                    '<text x="{0:.1f}" y="{3}" text-anchor="{4}">{5}</text>').fill(
                 at, floor, floor + 4, floor + 19, anchor, label)
         )  # fmt: skip
+    own = '<line class="own" x1="{0:.2f}" x2="{0:.2f}" y1="0" y2="{1}"/>' if slider.has_cut else ""
     cut = Html(
         '<rect id="cut-shade" class="shade" x="0" y="0" width="{0:.2f}" height="{1}"/>'
-        '<line id="cut-own" class="own" x1="{0:.2f}" x2="{0:.2f}" y1="0" y2="{1}"/>'
-        '<line id="cut-line" class="cut" x1="{0:.2f}" x2="{0:.2f}" y1="0" y2="{1}"/>'
+        + own
+        + '<line id="cut-line" class="cut" x1="{0:.2f}" x2="{0:.2f}" y1="0" y2="{1}"/>'
     ).fill(place, floor)
     return Html(
         '<svg class="spread" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'

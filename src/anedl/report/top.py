@@ -56,9 +56,16 @@ def lede(run: Run) -> str:
     if run.is_own:
         hidden = (run.fit or {}).get("images", {}).get("decoys", 0)
         if hidden:
-            text += f", {hidden:,} of them known inliers, hidden among the pile to judge it by"
+            text += f", {hidden:,} of them known inliers, hidden among the pile to "
+            text += "compare it with" if run.folds else "judge it by"
         held = len(split.validation) + len(split.test)
-        return f"{text}. It was tested on {held:,} labelled images that it never learnt from."
+        text += f". It was tested on {held:,} labelled images that it never learnt from."
+        if run.folds:
+            text += (
+                f" The pile was judged by {run.folds} further models in turn, each by a part of "
+                f"the labelled images whose labels it had not seen."
+            )
+        return text
     targets = run.test_targets
     known, unknown = int((targets >= 0).sum()), int((targets < 0).sum())
     tested = f"It was tested on {known:,} images of the known classes"
@@ -173,6 +180,8 @@ def _calibrated_card(run: Run, limit: Threshold, cut: float) -> Card:
     if rules.folds:
         found = (run.fit or {}).get("calibration", {}).get("thresholds", {}).get("pile", {})
         promise = found.get("note") or f"judged by {rules.folds} models in turn"
+        if found.get("certified") == 0:
+            return Card("Threshold", "none", (f"nothing is rejected: {promise}",), warns=True)
         return Card("Threshold", f"p ≤ {percent(rules.level)}", (promise,))
     if rules.benjamini_hochberg:
         figure = f"{cut:.4g}" if np.isfinite(cut) else "none"

@@ -29,7 +29,7 @@ function startSlider() {
   const range = at("cut-range");
   const number = at("cut-number");
   const rows = [...at("cut-counts").tBodies[0].rows];
-  const width = Number(at("cut-own").ownerSVGElement.viewBox.baseVal.width);
+  const width = Number(at("cut-line").ownerSVGElement.viewBox.baseVal.width);
 
   const scoreAt = (share) =>
     data.logarithmic ? data.low * (data.high / data.low) ** share : data.low + share * (data.high - data.low);
@@ -47,6 +47,9 @@ function startSlider() {
       cells[3].textContent = ((100 * rejected) / scores.length).toFixed(1);
     });
     if (!loss) return;
+    const rejectsNothing = groups.every((scores) => below(scores, cut) === 0);
+    at("cut-harmless").hidden = !rejectsNothing;
+    at("cut-promise").hidden = rejectsNothing;
     const rank = below(loss.inliers, cut);
     at("cut-loss").textContent = percent(loss.bounds[rank]);
     at("cut-range-words").textContent = ` (${percent(loss.low[rank])} to ${percent(loss.high[rank])} in nine calibrations of ten)`;
@@ -60,9 +63,10 @@ function startSlider() {
     chosen = cut > own ? chosen.slice(-MOST_SHOWN).reverse() : chosen.slice(0, MOST_SHOWN);
     const verdict = cut > own ? "now rejected" : "now accepted";
     const part = chosen.length && chosen.length < changed ? `; the ${chosen.length} shown are nearest to the cut` : "";
-    at("cut-changes").textContent = changed
-      ? `${count(changed)} ${changed === 1 ? "image changes" : "images change"} sides: ${verdict}${part}.`
-      : "No image changes sides.";
+    const images = `${count(changed)} ${changed === 1 ? "image" : "images"}`;
+    // Without a cut of the run's own there are no sides to change from.
+    const told = own === -Infinity ? `Rejected: ${images}` : `${images} ${changed === 1 ? "changes" : "change"} sides: ${verdict}`;
+    at("cut-changes").textContent = changed ? `${told}${part}.` : own === -Infinity ? "No image is rejected." : "No image changes sides.";
     at("cut-images").replaceChildren(
       ...chosen.map(([image, score, name, guess, likeness]) => {
         const words = `${name}: ${likeness}, score ${score.toPrecision(4)}`;
