@@ -182,6 +182,15 @@ def test_python_does_the_same_and_loads_the_model(labelled, tmp_path, capsys):
     )
 
 
+def test_the_next_step_is_told_as_the_shell_takes_it(labelled, tmp_path, monkeypatch, capsys):
+    told = {"triage": {"review": 1}}
+    fitted = anedl.Fitted(tmp_path / "my run", told, None)
+    monkeypatch.setattr("anedl.fit.flow.fit", lambda *given: fitted)
+    assert main(["fit", str(labelled), str(tmp_path), "-o", str(tmp_path / "my run")]) == 0
+    expected = f"settle the 1 doubtful image: anedl review '{tmp_path / 'my run'}'"
+    assert capsys.readouterr().out.splitlines()[-1] == expected
+
+
 def test_options_of_the_command_are_the_keywords_of_python(labelled, tmp_path, monkeypatch):
     parser = argparse.ArgumentParser()
     add_arguments(parser, [])

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 import shutil
 import sys
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from anedl.cli import main
 from anedl.conformal import Calibration, benjamini_hochberg
 from anedl.data.split_file import read_split
 from anedl.engine.evaluate import evaluate_run
@@ -23,8 +25,9 @@ from anedl.fit.summary import cautions
 from anedl.fit.training import colours, recorded_share
 from anedl.intake.cache import open_cache
 from anedl.pollution import estimate_outlier_share
+from anedl.report.again import command, reservations
 from anedl.report.run_folder import read_run
-from anedl.report.sections import command
+from anedl.review.decisions import DecisionLog
 from anedl.triage.verdict import STATES
 
 CLASSES = {"bars", "rows", "spots"}
@@ -321,6 +324,45 @@ def test_what_counts_as_a_copy_is_told_and_kept(folders, tmp_path, no_pages, sho
     again = fit(*folders, run, Wishes(**short, resume=True), silent)
     assert again.summary["near_distance"] == 0
     assert " --near-distance 0 " in command(read_run(run))
+
+
+def test_the_command_in_the_report_repeats_the_run(folders, tmp_path, no_pages, short):
+    """Every option that changes the outcome is in it, quoted for the shell."""
+    decisions = DecisionLog(tmp_path / "what people said.jsonl")
+    decisions.decide(["bars-0.png", "bars-3.png"], "label", "rows")
+    wishes = Wishes(
+        **short, level=0.3, seed=3, folds=2, near_distance=1, device="cpu", target_precision=0.5,
+        selection_share=0.3, top_m=1, augmentation="digits", decisions=decisions.path,
+        options={"learning_rate": 0.005, "labelled_views": ("weak",), "schedule": "constant"},
+    )  # fmt: skip
+    first, second = tmp_path / "the first run", tmp_path / "the second run"
+    fit(*folders, first, wishes, silent)
+    run = read_run(first)
+    words = shlex.split(command(run))
+    words[words.index("NEW_FOLDER")] = str(second)
+    assert main([*words[1:], "--workers", "0", "--quiet"]) == 0
+    for name in ("config.json", "triage.csv", "triage.json", "calibration.json", "decided.json"):
+        assert (second / name).read_text() == (first / name).read_text(), name
+    before, after = (json.loads((at / "fit.json").read_text()) for at in (first, second))
+    assert after["confidence"] == before["confidence"]
+    assert reservations(run) == [
+        "Decisions are read as their files hold them now; those that this run was given are in "
+        "decided.json."
+    ]
+
+
+def test_the_command_says_what_it_cannot_repeat(copied):
+    assert reservations(read_run(copied)) == []
+    for name, change in (
+        ("supervised/config.json", lambda record: record["train"].update(epochs=7)),
+        ("fit.json", lambda record: record.pop("asked")),  # as older runs are
+    ):
+        record = json.loads((copied / name).read_text())
+        change(record)
+        (copied / name).write_text(json.dumps(record))
+    older, lengths = reservations(read_run(copied))
+    assert "does not record --option, --target-precision and --device" in older
+    assert "(the labels alone: 7 × 4 steps)" in lengths
 
 
 def test_an_occupied_folder_is_refused(copied, folders, short):

@@ -46,8 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\nthe sorted pile beside the truth ({folders.truth}, which nothing above has read):")
     print(describe(verdicts, fitted.folder))
     print(f"\nlook at {fitted.folder / 'report.html'} and {fitted.folder / 'clusters'}, then try")
-    print(f"  anedl triage {fitted.folder} --as folders")
-    print(f"  anedl review {fitted.folder}")
+    where = shlex.quote(str(fitted.folder))
+    print(f"  anedl triage {where} --as folders")
+    print(f"  anedl review {where}")
     return 0
 
 

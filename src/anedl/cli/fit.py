@@ -18,6 +18,7 @@ neither saw, and writes `triage.csv`, contact sheets of what looks new, and a re
 
 import argparse
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -130,5 +131,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"the sorted pile: {fitted.folder / 'triage.csv'}")
     if doubtful := fitted.summary["triage"]["review"]:
         images = "image" if doubtful == 1 else "images"
-        print(f"settle the {doubtful:,} doubtful {images}: anedl review {fitted.folder}")
+        print(f"settle the {doubtful:,} doubtful {images}: "
+              f"anedl review {shlex.quote(str(fitted.folder))}")  # fmt: skip
     return 0

@@ -154,6 +154,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     summary |= {
         "sources": {"labelled": str(labelled), "pile": str(pile)},
         "seed": wishes.seed,
+        "asked": wishes.unrecorded(),
         "near_distance": gathered.findings.near_distance,
         "seconds": round(time.monotonic() - started, 1),
         "device": describe_device(choose_device(wishes.device)),

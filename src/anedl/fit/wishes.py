@@ -1,5 +1,6 @@
 """What the user of `anedl fit` may decide."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +54,15 @@ class Wishes:
         """The files of decisions, however they were given."""
         given = (self.decisions,) if isinstance(self.decisions, str | Path) else self.decisions
         return tuple(map(Path, given))
+
+    def unrecorded(self) -> dict[str, Any]:
+        """The wishes that change the outcome but show in nothing else that a run folder holds."""
+        return {
+            "target_precision": self.target_precision,
+            "device": self.device,
+            # Whatever a caller in Python gave, as it would be typed.
+            "options": json.loads(json.dumps(dict(self.options), default=str)),
+        }
 
     def __post_init__(self) -> None:
         if not self.minutes > 0:

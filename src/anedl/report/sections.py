@@ -1,6 +1,5 @@
 """What the page says of one run, part by part; where data are missing, a line says so."""
 
-import shlex
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.evaluation.unseen import UnseenMetrics
 from anedl.methods.catalogue import METHODS
-from anedl.methods.default import DEFAULT_METHOD
 from anedl.options import field_help
-from anedl.report import pictures, top
+from anedl.report import again, pictures, top
 from anedl.report.album import Album
 from anedl.report.class_table import class_table
 from anedl.report.confusion import MOST_TABULATED_CLASSES, confusion_counts, confusion_rows
@@ -83,7 +81,8 @@ def run_section(run: Run, data_root: Path | None = None, compared: bool = False)
         "scores": score_table(run),
         "unseen": unseen_table(run),
         "config": config_table(run.config),
-        "command": command(run),
+        "command": again.command(run),
+        "reservations": again.reservations(run),
         "thumbnails": album.thumbnails(),
     }
 
@@ -94,34 +93,6 @@ def _images(run: Run, data_root: Path | None) -> tuple[RunImages | None, str]:
         return open_images(run, data_root), ""
     except AnedlError as error:
         return None, f"The images themselves are not shown: {error}"
-
-
-def command(run: Run) -> str:
-    """What trains the run again, as one would type it."""
-    if not run.is_own:
-        return f"anedl train --config {shlex.quote(str(run.folder / 'config.json'))}"
-    sources = (run.fit or {}).get("sources", {})
-    words = ["anedl", "fit", *(sources.get(name, name.upper()) for name in ("labelled", "pile"))]
-    own, train, options = run.config["own"], run.config["train"], run.config["options"]
-    chosen = {
-        "--out": "NEW_FOLDER",
-        "--seed": run.config["seed"],
-        "--method": None if run.config["method"] == DEFAULT_METHOD else run.config["method"],
-        "--near-distance": (run.fit or {}).get("near_distance"),
-        "--target-inlier-loss": run.calibration.level if run.calibration else None,
-        "--image-size": own["image_size"],
-        "--augmentation": own["augmentation"],
-        "--backbone": train["backbone"],
-        "--batch-size": train["batch_size"],
-        "--top-m": own["top_m"],
-        "--selection-share": options.get("selection_share"),
-        "--epochs": train["epochs"],
-        "--epoch-steps": train["epoch_steps"],
-    }
-    words += [str(word) for pair in chosen.items() if pair[1] is not None for word in pair]
-    if run.triage is not None and run.triage.rules.benjamini_hochberg:
-        words.append("--false-alarms")
-    return shlex.join(words)
 
 
 def warnings(run: Run) -> list[str]:

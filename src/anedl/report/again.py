@@ -1,0 +1,119 @@
+"""How to run it again: the command as one would type it, and what it cannot repeat."""
+
+import json
+import shlex
+from typing import Any
+
+from anedl.errors import AnedlError
+from anedl.intake.decided import read_decided
+from anedl.report.run_folder import Run
+
+# What a run of `anedl fit` that does not say what was asked for may have been given besides.
+NOT_RECORDED = "--option, --target-precision and --device"
+
+
+def command(run: Run) -> str:
+    """What trains the run again."""
+    if not run.is_own:
+        return f"anedl train --config {shlex.quote(str(run.folder / 'config.json'))}"
+    fit, config = run.fit or {}, run.config
+    own, train, asked = config["own"], config["train"], fit.get("asked", {})
+    method = fit.get("method", config["method"])
+    device = asked.get("device", "auto")
+    chosen = {
+        "--out": "NEW_FOLDER",
+        "--seed": config["seed"],
+        # The labels alone are trained by every fit: there is no such method to ask for.
+        "--method": None if method == "supervised" else method,
+        "--near-distance": fit.get("near_distance"),
+        "--target-inlier-loss": run.calibration.level if run.calibration else None,
+        "--target-precision": asked.get("target_precision"),
+        "--folds": fit.get("choices", {}).get("folds", {}).get("value"),
+        "--image-size": own["image_size"],
+        "--augmentation": own["augmentation"],
+        "--backbone": train["backbone"],
+        "--batch-size": train["batch_size"],
+        "--top-m": own["top_m"],
+        "--selection-share": own["oracle_share"],
+        "--epochs": train["epochs"],
+        "--epoch-steps": train["epoch_steps"],
+        "--device": None if device == "auto" else device,
+    }
+    sources = fit.get("sources", {})
+    words = ["anedl", "fit", *(sources.get(name, name.upper()) for name in ("labelled", "pile"))]
+    words += [str(word) for pair in chosen.items() if pair[1] is not None for word in pair]
+    for name, value in _options(run).items():
+        words += ["--option", f"{name}={_typed(value)}"]
+    for path in _decision_files(run):
+        words += ["--decisions", path]
+    if run.triage is not None and run.triage.rules.benjamini_hochberg:
+        words.append("--false-alarms")
+    return shlex.join(words)
+
+
+def reservations(run: Run) -> list[str]:
+    """In what the command may not repeat the run, a sentence each."""
+    if not run.is_own:
+        return []
+    found = []
+    if "asked" not in (run.fit or {}):
+        found.append(
+            f"The run folder does not record {NOT_RECORDED}: add what was given of these."
+        )
+    if _decision_files(run):
+        found.append(
+            "Decisions are read as their files hold them now; those that this run was given are "
+            "in decided.json."
+        )
+    lengths = _other_lengths(run)
+    if lengths:
+        found.append(
+            f"Every training had its share of the time ({'; '.join(lengths)}); with this command "
+            f"all take as many steps as the run itself."
+        )
+    return found
+
+
+def _options(run: Run) -> dict[str, Any]:
+    """What was given with `--option`, and how steps were taken where the time decided it."""
+    given: dict[str, Any] = (run.fit or {}).get("asked", {}).get("options", {})
+    execution = run.config["train"].get("execution", "auto")
+    return given if execution == "auto" else {"execution": execution} | given
+
+
+def _typed(value: Any) -> str:
+    """A value as `--option` reads it: a text stands for itself unless it would read as JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _decision_files(run: Run) -> tuple[str, ...]:
+    try:
+        decided = read_decided(run.folder)
+    except AnedlError:
+        return ()
+    return decided.files if decided is not None else ()
+
+
+def _other_lengths(run: Run) -> list[str]:
+    """The trainings of the same fit that took more or fewer steps, in words."""
+    parts = {"supervised": "the labels alone"}
+    parts |= {f"fold-{n}": f"fold {n}" for n in range(1, run.folds + 1)}
+    own, found = _length(run.config), []
+    for name, words in parts.items():
+        try:
+            config = json.loads((run.folder / name / "config.json").read_text(encoding="utf-8"))
+            length = _length(config)
+        except (OSError, ValueError, KeyError):
+            continue
+        if length != own:
+            found.append(f"{words}: {length[0]:,} × {length[1]:,} steps")
+    return found
+
+
+def _length(config: dict[str, Any]) -> tuple[int, int]:
+    return config["train"]["epochs"], config["train"]["epoch_steps"]
