@@ -46,6 +46,12 @@ def sweep(folder: Path) -> None:
             shutil.rmtree(found, ignore_errors=True)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a whole file at once."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a whole text file at once."""
     with replacing(path) as temporary:

@@ -136,6 +136,13 @@ def test_a_run_of_ones_own_is_tested_again(finished):
     assert test.error == pytest.approx(fitted.summary["training"]["anedl-plus"]["fresh_error"])
 
 
+def test_without_outliers_no_empty_table_is_printed(finished, capsys):
+    folder = str(finished[0].folder)
+    assert main(["evaluate", folder, "--unseen", "none", "--quiet"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("test error ")
+
+
 def test_a_looser_level_rejects(copied, folders, no_pages, short):
     """The trainings are kept: only calibration and triage are done again."""
     before = (copied / "model.safetensors").read_bytes()

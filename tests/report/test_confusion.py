@@ -38,4 +38,13 @@ def test_many_classes_are_drawn_with_the_last_named_unknown():
     assert labels[0] == "$x_{"
     assert labels[-1] == "unknown"
     assert len(labels) <= 61
+    assert len(figure.axes[0].images[0].get_array()) == 93
     assert to_png(figure).startswith(b"\x89PNG")
+
+
+def test_without_unknown_images_the_picture_has_no_row_of_them():
+    figure = confusion_figure(np.array([[9, 0, 1], [0, 3, 0], [0, 0, 0]]), ["cat", "dog"])
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "dog"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog", "unknown"]
+    assert axes.images[0].get_array().shape == (2, 3)

@@ -1,7 +1,11 @@
 """Figures as files of their own."""
 
+import resource
+
+import matplotlib.font_manager  # noqa: F401 - it keeps a file of its own, which must be there
 import pytest
 from PIL import Image
+from tests.report.own_run import make_own_run
 
 from anedl.cli import main
 from anedl.report.figure_files import write_figures
@@ -31,6 +35,33 @@ def test_the_command_says_which_files_there_are(make_run, tmp_path, capsys, kind
     for path in tmp_path.glob(f"*.{kind}"):
         assert path.read_bytes().startswith(BEGINS[kind])
     assert not (run / "report.html").exists()
+
+
+@pytest.mark.parametrize("kind", BEGINS)
+def test_a_full_disk_is_told_in_one_line(own_run, tmp_path, capsys, kind):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        status = main(
+            ["report", str(own_run.folder), "--figures", str(tmp_path / "new"), "--format", kind]
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert status == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("anedl: [Errno ")
+    assert list((tmp_path / "new").iterdir()) == []  # and no half of a figure
+
+
+def test_letters_that_no_font_has_are_told_once(tmp_path, capsys):
+    classes = ("zéro", "one \U0010fffd", "two \U0010fffe \U0010fffd")
+    own = make_own_run(tmp_path / "own", classes=classes)
+    words = ["report", str(own.folder), "--figures", str(tmp_path / "new"), "--format", "png"]
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == len(list((tmp_path / "new").iterdir()))
+    (line,) = said.err.splitlines()
+    assert line.startswith("no font on this machine has \U0010fffd \U0010fffe: ")
 
 
 def test_a_folder_without_a_run_is_told(tmp_path, capsys):

@@ -98,6 +98,16 @@ def test_reliability_draws_how_often_each_bin_is_right():
     assert sum(p.get_height() for p in below.patches) == known.sum()
 
 
+def test_the_legend_of_the_reliability_lies_over_no_bar():
+    figure = figures.reliability_figure(reliability(probabilities(), TARGETS, bins=5))
+    figure.draw_without_rendering()
+    (key,) = figure.legends
+    box = key.get_window_extent()
+    assert not any(axes.get_legend() for axes in figure.axes)
+    assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
+    assert box.x1 <= figure.bbox.x1
+
+
 def test_a_small_set_is_held_against_a_large_one_in_shares_of_each():
     kinds = {"few": SCORE[:30], "many": SCORE}
     (axes,) = figures.spread_figure({"s": kinds}, {"s": -np.inf}, "images", against_all=True).axes

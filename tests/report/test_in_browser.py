@@ -248,6 +248,26 @@ def test_without_script_everything_but_the_controls_is_there(browser, own):
     assert tab.run("document.querySelectorAll('.chart').length") >= 3
 
 
+def test_headings_of_the_confusion_matrix_break_between_words_only(browser, tmp_path):
+    names = ("bed", "chair", "hamster", "sunflower", "an uncommonly long name", "x" * 40)
+    own = make_own_run(tmp_path / "own", classes=names)
+    write_report(own.folder)
+    tab = opened(browser, own.folder)
+    tab.be_a_phone(False)
+    headings = "[...document.querySelectorAll('.confusion thead bdi')]"
+    lines = tab.run(f"{headings}.map(heading => heading.getClientRects().length)")
+    assert lines[:4] == [1, 1, 1, 1]
+    assert lines[5] > 1  # what has no end must break somewhere
+    assert tab.run("document.documentElement.scrollWidth") <= 390
+
+
+def test_white_pictures_stand_out_from_a_white_page(tab):
+    thumb = "getComputedStyle(document.querySelector('.gallery .thumb'))"
+    assert tab.run(f"parseFloat({thumb}.borderTopWidth)") >= 1
+    page = tab.run("getComputedStyle(document.body).backgroundColor")
+    assert tab.run(f"{thumb}.borderTopColor") != page
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_a_phone_in_light_and_dark(tab, dark):
     tab.be_a_phone(dark)

@@ -346,6 +346,11 @@ def test_too_few_held_out_images_are_told_at_the_top(tmp_path, blank_pictures):
     assert "None of the held-out images is answered with “unknown”" in page.text
 
 
+def test_one_epoch_is_no_epochs(own_run, blank_pictures):
+    _, page = read_page(write_report(own_run.folder))
+    assert "begins after 1 epoch (shaded)" in page.text
+
+
 def test_a_threshold_that_rejects_says_what_it_costs(own_run, blank_pictures):
     _, page = read_page(write_report(own_run.folder))
     assert is_shown(page, "cut-promise")

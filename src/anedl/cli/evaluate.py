@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     test = evaluation.test
     error = f"{100 * test.error:.2f} %"
     print(f"test error {error}   ECE {test.ece:.3f}   Brier {test.brier:.3f}")
-    print_row("score", ("AUROC", "AUPR in", "AUPR out", "FPR95", "OSCR", "balanced"))
+    if test.by_score:  # a test without outliers has no such figures
+        print_row("score", ("AUROC", "AUPR in", "AUPR out", "FPR95", "OSCR", "balanced"))
     for name, row in test.by_score.items():
         values = (row.auroc, row.aupr_in, row.aupr_out, row.fpr95, row.oscr, row.balanced_accuracy)
         print_row(name, ["–" if value is None else f"{100 * value:.2f}" for value in values])

@@ -7,6 +7,8 @@ anedl report runs/digits/anedl-plus-seed0 --figures paper/figures --format pdf
 import argparse
 from pathlib import Path
 
+from anedl.cli.evaluate import say_aside
+
 FORMATS = ("pdf", "svg", "png")
 
 
@@ -30,6 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.figures is None:
         print(write_report(arguments.run, arguments.data))
         return 0
-    for path in write_figures(arguments.run, arguments.figures, arguments.format):
+    for path in write_figures(arguments.run, arguments.figures, arguments.format, say_aside):
         print(path)
     return 0

@@ -57,9 +57,7 @@ def reservations(run: Run) -> list[str]:
         return []
     found = []
     if "asked" not in (run.fit or {}):
-        found.append(
-            f"The run folder does not record {NOT_RECORDED}: add what was given of these."
-        )
+        found.append(f"The run folder does not record {NOT_RECORDED}: add what was given of these.")
     if _decision_files(run):
         found.append(
             "Decisions are read as their files hold them now; those that this run was given are "

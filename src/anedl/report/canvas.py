@@ -1,10 +1,10 @@
 """The drawing surface of every figure: one look, colours for every eye, no global state."""
 
-from io import BytesIO
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from anedl.errors import AnedlError
+from anedl.report.letters import saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,12 +78,11 @@ def legend(axes: "Axes", **options: Any) -> None:
 
 def to_png(figure: "Figure") -> bytes:
     """The figure as PNG without empty margins: the same figure gives the same bytes."""
-    buffer = BytesIO()
-    figure.savefig(
-        buffer, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.06,
+    content, _ = saved(
+        figure, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight", pad_inches=0.06,
         metadata={"Software": None},
     )  # fmt: skip
-    return buffer.getvalue()
+    return content
 
 
 def two_lines(name: str, width: int) -> str:

@@ -62,10 +62,15 @@ FEW_NAMES = 25  # that have room for letters of the usual size
 
 
 def confusion_figure(counts: Array, class_names: Sequence[str]) -> "Figure":
-    """The confusion matrix, (K+1, K+1), for many classes: shades are shares of a row."""
+    """The confusion matrix, (K+1, K+1), for many classes: shades are shares of a row.
+
+    Where no image is unknown in truth there is no such row.
+    """
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
     names = [*class_names, UNKNOWN]
+    truths = len(names) if counts[-1].any() else len(class_names)
+    counts = counts[:truths]
     figure = new_figure(PAGE_WIDTH, 0.92 * PAGE_WIDTH)
     axes = figure.subplots()
     shares = 100 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -79,10 +84,12 @@ def confusion_figure(counts: Array, class_names: Sequence[str]) -> "Figure":
     shown = [shortened(names[place], 16) for place in places]
     size = 6 if len(shown) > FEW_NAMES else 9
     axes.set_xticks(places, shown, fontsize=size, rotation=90, parse_math=False)
-    axes.set_yticks(places, shown, fontsize=size, parse_math=False)
+    rows = sum(place < truths for place in places)
+    axes.set_yticks(places[:rows], shown[:rows], fontsize=size, parse_math=False)
     axes.tick_params(length=0)
     axes.set(xlabel="answer", ylabel="truth")
-    axes.axhline(len(class_names) - 0.5, color=FAINT, linewidth=1)
+    if truths > len(class_names):
+        axes.axhline(len(class_names) - 0.5, color=FAINT, linewidth=1)
     axes.axvline(len(class_names) - 0.5, color=FAINT, linewidth=1)
     axes.spines[:].set_color(FAINT)
     bar = figure.colorbar(picture, ax=axes, shrink=0.75, pad=0.02)

@@ -6,11 +6,11 @@ here; nothing about the drawing itself is.
 """
 
 import re
-from io import BytesIO
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from anedl.report import canvas
+from anedl.report.letters import saved
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,13 +40,13 @@ def to_svg(figure: "Figure", name: str, alt: str) -> str:
     """The figure as an `<svg>` element; `name` keeps its inner names apart from other figures'."""
     import matplotlib as mpl
 
-    buffer = BytesIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(
-            buffer, format="svg", bbox_inches="tight", pad_inches=0.04, transparent=True,
+        # Letters that are missing here the reader's browser may well have.
+        content, _ = saved(
+            figure, format="svg", bbox_inches="tight", pad_inches=0.04, transparent=True,
             metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")),
         )  # fmt: skip
-    root = ElementTree.fromstring(buffer.getvalue())
+    root = ElementTree.fromstring(content)
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag.rpartition("}")[2] in ("metadata", "style"):

@@ -182,7 +182,9 @@ def reliability_figure(bins: Sequence[ReliabilityBin]) -> "Figure":
     above.plot([100 * row.confidence for row in bins], [100 * row.accuracy for row in bins], "o",
                color=FIRST, markersize=6, label="mean probability of the bin")  # fmt: skip
     above.set(ylabel="right (%)", xlim=(-1, 101), ylim=(-1, 103))
-    legend(above, loc="upper left")
+    # Bars may reach anywhere, so the legend has a place of its own above them.
+    figure.legend(*above.get_legend_handles_labels(), loc="outside upper left", ncols=2,
+                  frameon=False, fontsize=9)  # fmt: skip
     below.bar(left, [row.count for row in bins], width, align="edge", color=FAINT)
     below.set(xlabel="probability of the predicted class (%)", ylabel="images")
     if max(row.count for row in bins) > 50 * min(row.count for row in bins):

@@ -60,9 +60,10 @@ class Pile:
     """What the last model says of N unlabelled images; all arrays are (N,).
 
     `predicted` counts in `class_names`: the `model_classes` of the model, then those that only the
-    table of the sorted pile names, for a person may write any class into it. `sureness` is what `sure_word` says; −∞
-    where it is not known. A key is None where the image is gone. `truth` is None where nobody knows
-    it, `state` and `cluster` where nothing was sorted, the uncertainties where the model has none.
+    table of the sorted pile names, for a person may write any class into it. `sureness` is what
+    `sure_word` says; −∞ where it is not known. A key is None where the image is gone. `truth` is
+    None where nobody knows it, `state` and `cluster` where nothing was sorted, the uncertainties
+    where the model has none.
     """
 
     names: Sequence[str]
@@ -189,13 +190,14 @@ def _sorted_pile(run: Run, triage: Triage, sureness: FloatArray, sure_word: str)
     known = run.split.known_names
     new = [name for name in evidence.class_names if name not in known]
     number = {name: i for i, name in enumerate((*known, *new))}
+    numbers = np.array([number[name] for name in evidence.class_names], np.int64)
     return Pile(
         names=evidence.names,
         class_names=(*run.class_names, *(f"{shown(name)} (new to the model)" for name in new)),
         model_classes=len(known),
         keys=[None if place < 0 else ("train", place) for place in places],
         score=evidence.score,
-        predicted=np.array([number[name] for name in evidence.class_names], np.int64)[evidence.first],
+        predicted=numbers[evidence.first],
         probability=evidence.probability,
         sureness=sureness,
         sure_word=sure_word,

@@ -159,9 +159,7 @@ def confusion_caption(run: Run, judged: Judged) -> str:
             f"Truth in rows, the model's answer in columns. None of the {judged.what} is answered "
             f"with “unknown”, for there is no threshold for new images: too few calibrate it."
         )
-    which = (
-        " for new images, which some of these images themselves have set," if run.is_own else ""
-    )
+    which = " for new images, which some of these images themselves have set," if run.is_own else ""
     return (
         f"Truth in rows, the model's answer in columns, {judged.what} below the threshold{which} "
         f"answered with “unknown”."
@@ -192,7 +190,7 @@ def training_pictures(run: Run) -> list[Picture]:
     config = run.config["train"]
     best = run.results.get("best_val", {}).get("epoch")
     stages = (
-        f"; self-training, where pool images join, begins after {start} epochs (shaded)"
+        f"; self-training, where pool images join, begins after {_counted(start, 'epoch')} (shaded)"
         if start is not None
         else ""
     )
@@ -200,8 +198,8 @@ def training_pictures(run: Run) -> list[Picture]:
         *before, last = map(str, run.restarts)
         anew = f"{', '.join(before)} and {last}" if before else last
         stages += (
-            f"; after {anew} epochs a fresh network takes over, which begins like the first and "
-            f"judges together with those before it"
+            f"; after {anew} {'epoch' if anew == '1' else 'epochs'} a fresh network takes over, "
+            f"which begins like the first and judges together with those before it"
         )
     tested = any("test" in row for row in run.rows)
     pictures = [
@@ -209,9 +207,9 @@ def training_pictures(run: Run) -> list[Picture]:
             "curves",
             "Training",
             f"{'Loss, error and AUROC' if tested else 'Loss and error'} over epochs of "
-            f"{config['epoch_steps']} steps{stages}."
+            f"{_counted(config['epoch_steps'], 'step')}{stages}."
             + (" Test figures are recorded for this page; only validation chooses." * tested),
-            f"Training curves over {config['epochs']} epochs{stages}.",
+            f"Training curves over {_counted(config['epochs'], 'epoch')}{stages}.",
             training_figures.curves_figure(
                 run.rows, config["epoch_steps"], run.own_score_label, start, best, run.restarts
             ),
@@ -236,6 +234,10 @@ def training_pictures(run: Run) -> list[Picture]:
             )
         )
     return pictures
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _left_behind(run: Run, last: dict[str, Any]) -> str:
