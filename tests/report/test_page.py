@@ -339,7 +339,7 @@ def test_too_few_held_out_images_are_told_at_the_top(tmp_path, blank_pictures):
     # What is not rejected is not lost either, and no line is there to speak of.
     assert is_shown(page, "cut-harmless")
     assert not is_shown(page, "cut-promise")
-    assert "This run has no such threshold, so it rejects nothing." in page.text
+    assert "This run has no threshold of its own, so it rejects nothing." in page.text
     assert "this run none 0 % 0 (0.0 %) 0 (0.0 %)" in page.text
     assert "dashed threshold" not in page.text
     assert not page.all("line", "own")
@@ -376,8 +376,8 @@ def test_a_pile_judged_by_folds_has_no_one_cut(tmp_path, blank_pictures, held):
     for words in (
         f"{held} of them known inliers, hidden among the pile to compare it with",
         "The pile was judged by 5 further models in turn",
-        "This run has no such threshold.",
-        "no threshold is drawn, for this score called none of them unknown: 5 further models",
+        "This run has no threshold of its own.",
+        "no threshold is drawn, for images are not called unknown by this score: 5 further models",
     ):
         assert words in page.text, words
     for words in ("dashed threshold", "to judge it by", "this run none", "therefore judged by"):

@@ -120,8 +120,8 @@ def _called_unknown(run: Run, pile: Pile) -> str:
     """Which images of a user's own pile are unknown, as far as the score shows it."""
     if run.folds:
         return (
-            f"no threshold is drawn, for this score called none of them unknown: {run.folds} "
-            f"further models judged the pile in turn"
+            f"no threshold is drawn, for images are not called unknown by this score: "
+            f"{run.folds} further models judged the pile in turn"
         )
     if not np.isfinite(pile.cut):
         return "there is no threshold, so none of them is called unknown for its score"
