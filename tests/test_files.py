@@ -1,5 +1,6 @@
 """Files that appear whole or not at all."""
 
+import errno
 import json
 import os
 import signal
@@ -8,8 +9,9 @@ import subprocess
 import sys
 
 import pytest
+from safetensors import SafetensorError
 
-from anedl.files import replacing, sweep, write_json, write_text
+from anedl.files import naming, replacing, sweep, write_json, write_text
 
 
 def test_the_new_content_takes_the_place_of_the_old(tmp_path):
@@ -34,6 +36,42 @@ def test_a_failure_keeps_the_old_file_and_leaves_no_rubbish(tmp_path):
         fail()
     assert path.read_text() == "old"
     assert [found.name for found in tmp_path.iterdir()] == ["note.txt"]
+
+
+FULL = "I/O error: No space left on device (os error 28)"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError(FULL), RuntimeError(FULL)],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_full_disk_is_told_with_the_file(tmp_path, error):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(OSError, match="No space left") as told, replacing(path):
+        raise error
+    assert (told.value.errno, told.value.filename) == (errno.ENOSPC, str(path))
+    with pytest.raises(OSError, match="No space left") as told, naming(path):
+        raise error
+    assert told.value.filename == str(path)
+
+
+def test_the_writers_own_temporary_file_is_not_what_is_named(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(OSError, match="No space") as told, replacing(path) as temporary:
+        raise OSError(errno.ENOSPC, "No space left on device", str(temporary.with_name("part")))
+    assert told.value.filename == str(path)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device", "/elsewhere/file"),
+     OSError(errno.EPIPE, "Broken pipe"), SafetensorError("invalid header"), ValueError("28")],
+)  # fmt: skip
+def test_other_errors_stay_as_they_are(tmp_path, error):
+    with pytest.raises(type(error)) as told, replacing(tmp_path / "file"):
+        raise error
+    assert told.value is error
 
 
 def test_json_is_standard_json(tmp_path):

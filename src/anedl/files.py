@@ -1,5 +1,6 @@
 """Writing files so that a reader, or a crash, never meets half of one."""
 
+import errno
 import json
 import os
 import re
@@ -9,8 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# The disk is at fault, not what is written: there is no use in trying the next file.
+DISK_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
 # The folder in which a process writes a file: `.`, its name, the process, `.tmp`.
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+# How libraries written in Rust, safetensors among them, quote an error of the system.
+_QUOTED_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @contextmanager
@@ -26,14 +32,31 @@ def replacing(path: Path) -> Iterator[Path]:
     place.mkdir(exist_ok=True)
     temporary = place / path.name
     try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-            # Some writers make files for the owner's eyes only; ours are as public as any other.
-            os.fchmod(written.fileno(), 0o666 & ~_umask())
-        temporary.replace(path)
+        with naming(path):
+            yield temporary
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+                # Some writers make files for the owner's eyes only; ours are as public as any.
+                os.fchmod(written.fileno(), 0o666 & ~_umask())
+            temporary.replace(path)
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let a fault of the disk while `path` is written say so: the system does not name the file.
+
+    Raises:
+        OSError: the disk is full or may not be written to, whatever the writer made of it.
+    """
+    try:
+        yield
+    except Exception as error:
+        fault = _disk_fault(error)
+        if fault is None:
+            raise
+        raise OSError(fault, os.strerror(fault), str(path)) from error
 
 
 def sweep(folder: Path) -> None:
@@ -68,6 +91,19 @@ def cache_folder() -> Path:
     if named := os.environ.get("ANEDL_CACHE"):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "anedl"
+
+
+def _disk_fault(error: Exception) -> int | None:
+    """The number of a fault of the disk, unless the error names a file of its own."""
+    if isinstance(error, OSError):
+        number, named = error.errno, error.filename
+    else:
+        quoted = _QUOTED_ERROR.search(str(error))
+        number, named = int(quoted[1]) if quoted else None, None
+    if number not in DISK_FAULTS:
+        return None
+    is_ours = named is None or _TEMPORARY.fullmatch(Path(os.fsdecode(named)).parent.name)
+    return number if is_ours else None
 
 
 def _umask() -> int:

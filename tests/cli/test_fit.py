@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors import SafetensorError
 
 import anedl
 from anedl.cli import main
@@ -118,6 +119,27 @@ def test_a_dry_run_says_what_is_there_and_stops(labelled, tmp_path, capsys):
     assert main(words) == 0
     assert "labelled: 20 images in 2 classes" in capsys.readouterr().out
     assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_a_full_disk_is_told_in_a_line_and_the_run_goes_on(labelled, tmp_path, capsys, monkeypatch):
+    pile, run = tmp_path / "pile", tmp_path / "run"
+    pile.mkdir()
+    for name, colour in (("a.png", "red"), ("b.png", "blue"), ("c.png", "white")):
+        Image.new("RGB", (12, 12), colour).save(pile / name)
+
+    def full(*arguments):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    words = ["fit", str(labelled), str(pile), "-o", str(run), *SHORT]
+    with monkeypatch.context() as patch:
+        patch.setattr("anedl.engine.checkpoint.save_file", full)
+        assert main(words) == 1
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "No space left on device" in told
+    assert str(run / "supervised") in told
+    assert told.endswith("--resume goes on once there is room")
+    assert main([*words, "--resume"]) == 0
 
 
 def test_what_counts_as_a_copy_can_be_asked_for(labelled, tmp_path, capsys):

@@ -135,6 +135,7 @@ def test_calibration_takes_what_its_level_needs_within_bounds():
 @pytest.mark.parametrize(
     ("wish", "message"),
     [({"minutes": 0}, "--minutes"), ({"minutes": float("nan")}, "--minutes"),
+     ({"minutes": float("inf")}, "--minutes inf"), ({"minutes": 1e308}, "--minutes"),
      ({"level": 0}, "--target-inlier-loss"), ({"level": 1}, "--target-inlier-loss"),
      ({"target_precision": 1}, "--target-precision"), ({"selection_share": 0}, "--selection"),
      ({"folds": 1}, "--folds"), ({"near_distance": -1}, "--near-distance"),

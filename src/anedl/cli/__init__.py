@@ -6,6 +6,7 @@ status`; `words` are what the user typed after its name. It is imported only whe
 """
 
 import argparse
+import errno
 import importlib
 import io
 import sys
@@ -35,6 +36,7 @@ COMMANDS = {
     "doctor": "say what is installed, what is missing and which devices there are",
 }
 
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 INTERRUPTED = 130  # what a shell reports for a process ended by Ctrl-C
 
 
@@ -66,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if outer.command is None:
         parser.print_help()
         return 2
+    goes_on = ""
     try:
         if outer.command not in COMMANDS:
             raise unknown_name("command", outer.command, COMMANDS)
@@ -77,7 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             allow_abbrev=False,
         )
         module.add_arguments(inner, outer.rest)
-        status: int = module.run(inner.parse_args(outer.rest))
+        arguments = inner.parse_args(outer.rest)
+        if hasattr(arguments, "resume"):
+            goes_on = "; --resume goes on once there is room"
+        status: int = module.run(arguments)
         return status
     except AnedlError as error:
         print(f"anedl: {error}", file=sys.stderr)
@@ -92,5 +98,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         # A full disk, a folder that may not be written: the system's own words say it best.
-        print(f"anedl: {error}", file=sys.stderr)
+        print(f"anedl: {error}{goes_on if error.errno in NO_ROOM else ''}", file=sys.stderr)
         return 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from anedl.errors import ConfigError
-from anedl.files import write_text
+from anedl.files import naming, write_text
 
 
 class Sink(Protocol):
@@ -32,12 +32,14 @@ class JsonLines:
         rows = read_rows(path) if path.exists() else []
         kept = [row for row in rows if row["step"] <= resume_step] if resume_step else []
         write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
+        self._path = path
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, step: int, row: dict[str, Any]) -> None:
         """Append one line."""
-        self._file.write(json.dumps({"step": step, **row}) + "\n")
-        self._file.flush()
+        with naming(self._path):
+            self._file.write(json.dumps({"step": step, **row}) + "\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Bring the file to disk."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,10 @@ class Wishes:
         }
 
     def __post_init__(self) -> None:
-        if not self.minutes > 0:
-            raise ConfigError(f"--minutes {self.minutes:g}: there must be some time to train")
+        if not (self.minutes > 0 and isfinite(60 * self.minutes)):
+            raise ConfigError(
+                f"--minutes {self.minutes:g}: there must be some time to train, and an end to it"
+            )
         if self.seed < 0:
             raise ConfigError(f"--seed {self.seed}: a seed is 0 or more")
         if not 0 < self.level < 1:

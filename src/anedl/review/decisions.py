@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from anedl.errors import DataError
+from anedl.files import naming
 
 Verdict = Literal["label", "unknown", "skip"]
 Deed = Literal["label", "unknown", "skip", "undo", "redo"]
@@ -277,9 +278,10 @@ class DecisionLog:
         before = os.fstat(descriptor).st_size
         rest = memoryview(entry.to_json().encode() + b"\n")
         try:
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
+            with naming(self.path):
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+                os.fsync(descriptor)
         except OSError:
             os.ftruncate(descriptor, before)  # on a full disk: all of a line or nothing
             raise

@@ -1,6 +1,5 @@
 """Copies or links of images in folders: where each goes, decided first, and putting it there."""
 
-import errno
 import os
 import shutil
 import stat
@@ -11,6 +10,7 @@ from pathlib import Path, PurePath
 
 from anedl.data.dataset import IntArray
 from anedl.errors import DataError
+from anedl.files import DISK_FAULTS
 from anedl.triage.sheets import cluster_name
 from anedl.triage.verdict import Triage
 
@@ -20,8 +20,6 @@ PARTIAL = ".anedl-partial"
 # Characters and names that some file system or shell reads as something else.
 NOT_IN_NAMES = frozenset('<>:"/\\|?*')
 DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{d}{n}" for d in ("COM", "LPT") for n in range(1, 10))}
-# The disk is at fault, not the one image: there is no use in going on.
-DISK_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
 @dataclass(frozen=True)
