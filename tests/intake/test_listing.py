@@ -1,3 +1,4 @@
+import os
 import sys
 import unicodedata
 
@@ -121,6 +122,29 @@ def test_spaces_and_separators_are_those_of_the_header(tmp_path, text, name):
     listing = list_labelled(tmp_path / name)
     assert pairs(listing) == [("cat", "sub/x.png"), ("dog", "sub/y.png")]
     assert all(item.path.exists() for item in listing.items)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("path,label\na.png,dog\nb.png,café\n", r"m\.csv, line 3: caf\\xe9 is not UTF-8; save"),
+        ("path;label\ncafé/b.png;cat\n", r"m\.csv, line 2: caf\\xe9/b\.png is not UTF-8; save"),
+        ("größe,datei\n1,a.png\n", r"m\.csv, line 1: gr\\xf6\\xdfe,datei is not UTF-8; save"),
+    ],
+)
+def test_another_encoding_is_refused_by_line(tmp_path, text, told):
+    """A class called caf\\xe9 is nobody's wish."""
+    put(tmp_path, "a.png", "b.png")
+    (tmp_path / "m.csv").write_text(text, encoding="cp1252")
+    with pytest.raises(DataError, match=told):
+        list_labelled(tmp_path / "m.csv")
+
+
+def test_a_file_whose_name_is_not_utf8_may_be_listed(tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    put(tmp_path, name)
+    (tmp_path / "m.csv").write_bytes(b"note,path,label\nbl\xf6d,caf\xe9.png,cat\n")
+    assert pairs(list_labelled(tmp_path / "m.csv")) == [("cat", r"caf\xe9.png")]
 
 
 def test_spaces_that_belong_to_a_name_are_kept(tmp_path):

@@ -10,7 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anedl.errors import DataError
-from anedl.triage.table import COLUMNS, read_parquet, read_table, shielded, unshielded, write_table
+from anedl.triage.table import (
+    COLUMNS,
+    TEXT_COLUMNS,
+    read_parquet,
+    read_table,
+    shielded,
+    unshielded,
+    write_table,
+)
 from anedl.triage.verdict import judge
 
 # Every character a file can be named by, as intake shows it: all but NUL and lone surrogates.
@@ -103,6 +111,36 @@ def test_a_state_changed_by_hand_in_a_spreadsheet_counts(tmp_path, triage_of):
     assert read_table(tmp_path).state[0] == rows[1][1]
 
 
+def saved_by_a_spreadsheet(path, encoding="utf-8", decimals=".", **habits):
+    """Write the table again as a spreadsheet of another country would."""
+    rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    numbers = [i for i, name in enumerate(COLUMNS) if name not in TEXT_COLUMNS]
+    for row in rows[1:]:
+        for i in numbers:
+            row[i] = row[i].replace(".", decimals)
+    with path.open("w", newline="", encoding=encoding) as file:
+        csv.writer(file, **habits).writerows(rows)
+
+
+@pytest.mark.parametrize("decimals", [".", ","])
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_table_saved_with_other_separators_holds_the_same(
+    tmp_path, triage_of, separator, decimals
+):
+    triage = triage_of([f"{i}; x.jpg" for i in range(12)], classes=("a;b", "c,d", "é"))
+    write_table(tmp_path, triage)
+    path = tmp_path / "triage.csv"
+    saved_by_a_spreadsheet(path, "utf-8-sig", decimals, delimiter=separator)
+    assert_same(triage, read_table(tmp_path))
+
+
+def test_a_table_saved_in_another_encoding_is_refused_by_line(tmp_path, triage_of):
+    write_table(tmp_path, triage_of(["a.jpg", "café.jpg"]))
+    saved_by_a_spreadsheet(tmp_path / "triage.csv", "cp1252", delimiter=";")
+    with pytest.raises(DataError, match=r"triage\.csv, line 3: caf\\xe9\.jpg is not UTF-8; save"):
+        read_table(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
@@ -127,10 +165,10 @@ def test_other_files_are_told_apart(tmp_path):
     with pytest.raises(DataError, match="no triage here"):
         read_table(tmp_path)
     (tmp_path / "triage.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(DataError, match="lacks the columns aleatoric"):
+    with pytest.raises(DataError, match="line 1: no column 'file'; found a, b"):
         read_table(tmp_path)
     (tmp_path / "triage.csv").write_bytes(b"file,\xff\xfe")
-    with pytest.raises(DataError, match="UTF-8"):
+    with pytest.raises(DataError, match="line 1: .* is not UTF-8; save the file in UTF-8"):
         read_table(tmp_path)
 
 

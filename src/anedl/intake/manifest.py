@@ -1,12 +1,9 @@
 """Lists of images: CSV or Parquet with columns `path` and `label`, or text with a path a line.
 
-Paths are taken relative to the folder of the list. CSV is UTF-8 with a header line, its columns
-separated by commas, semicolons or tabs, whichever the header shows; upper and lower case of their
-names are one. A text list may separate its paths by NUL characters (`find -print0`) where names
-hold line breaks.
+Paths are taken relative to the folder of the list. CSV has a header line (`csv_rows` says more). A
+text list may separate its paths by NUL characters (`find -print0`) where names hold line breaks.
 """
 
-import csv
 import importlib
 import os
 from collections.abc import Iterator, Sequence
@@ -15,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 
 from anedl.errors import DataError
+from anedl.intake.csv_rows import column_name, is_utf8, not_utf8, read_csv, require_columns
 
 PATH, LABEL = "path", "label"
-_SEPARATORS = (",", ";", "\t")
 
 
 @dataclass(frozen=True)
@@ -68,43 +65,14 @@ def import_parquet() -> ModuleType:
 
 
 def _csv_rows(source: Path, columns: Sequence[str]) -> Iterator[Row]:
-    usual = "\t" if source.suffix.lower() == ".tsv" else ","
-    with source.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        separator, spaced = _habits(file.readline(), usual, columns)
-        file.seek(0)
-        # Strict: a quote that is never closed would otherwise swallow the rest of the list.
-        reader = csv.reader(file, delimiter=separator, skipinitialspace=spaced, strict=True)
-        try:
-            header = [_column(name) for name in next(reader, [])]
-            _require_columns(source, "line 1", header, columns)
-            at = {name: header.index(name) for name in columns}
-            for cells in reader:
-                if any(cells):
-                    # A short line lacks its last cells.
-                    row = {n: cells[i] if i < len(cells) else "" for n, i in at.items()}
-                    yield Row(f"line {reader.line_num}", row[PATH], row.get(LABEL, "").strip())
-        except csv.Error as error:
-            raise DataError(
-                f"{source}, line {reader.line_num}: not well-formed CSV ({error}); "
-                "put cells with commas, quotes or line breaks in double quotes"
-            ) from error
-
-
-def _habits(header: str, usual: str, columns: Sequence[str]) -> tuple[str, bool]:
-    """How a CSV file separates its cells, and whether a space follows, by its header line."""
-    for separator in (usual, *_SEPARATORS):
-        try:
-            cells = next(csv.reader([header], delimiter=separator), [])
-        except csv.Error:
-            continue
-        if {*columns} <= {_column(cell) for cell in cells}:
-            return separator, any(cell.startswith(" ") for cell in cells[1:])
-    return usual, False
-
-
-def _column(name: str) -> str:
-    """The name of a column, however it is spelt."""
-    return name.strip().lower()
+    for row in read_csv(source, columns):
+        path, label = row.cells[PATH], row.cells.get(LABEL, "").strip()
+        # A name on the disk may be of any bytes; a class, or a file that is not there, may not.
+        odd = [] if is_utf8(path) or os.path.lexists(source.parent / path) else [path]
+        odd += [] if is_utf8(label) else [label]
+        if odd:
+            raise not_utf8(source, row.line, odd[0])
+        yield Row(f"line {row.line}", path, label)
 
 
 def _parquet_rows(source: Path, columns: Sequence[str]) -> Iterator[Row]:
@@ -113,8 +81,8 @@ def _parquet_rows(source: Path, columns: Sequence[str]) -> Iterator[Row]:
     try:
         with parquet.ParquetFile(source) as file:
             written = file.schema_arrow.names
-            names = [_column(name) for name in written]
-            _require_columns(source, "the schema", names, columns)
+            names = [column_name(name) for name in written]
+            require_columns(source, "the schema", names, columns)
             at = {name: written[names.index(name)] for name in columns}
             number = 0
             for batch in file.iter_batches(columns=list(at.values())):
@@ -133,16 +101,6 @@ def _text_rows(source: Path) -> Iterator[Row]:
         path = os.fsdecode(line if separated else line.removesuffix(b"\r"))
         if path.strip():
             yield Row(f"entry {number}" if separated else f"line {number}", path, "")
-
-
-def _require_columns(source: Path, place: str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    for name in wanted:
-        if found.count(name) != 1:
-            problem = "no column" if name not in found else "more than one column"
-            raise DataError(
-                f"{source}, {place}: {problem} {name!r}; found {', '.join(found) or 'nothing'}, "
-                f"needed {' and '.join(wanted)}"
-            )
 
 
 def _text(value: object) -> str:

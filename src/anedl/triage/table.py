@@ -21,6 +21,7 @@ import numpy as np
 from anedl.errors import DataError
 from anedl.files import replacing, write_json
 from anedl.intake.cells import shielded, unshielded
+from anedl.intake.csv_rows import CsvRow, is_utf8, not_utf8, read_csv
 from anedl.intake.manifest import import_parquet
 from anedl.triage.verdict import STATES, Evidence, Labelled, Rules, Triage
 
@@ -137,29 +138,20 @@ def _write_parquet(path: Path, rows: Sequence[dict[str, Cell]]) -> bool:
 def _read_csv(path: Path) -> list[dict[str, Cell]]:
     if not path.is_file():
         raise DataError(f"{path}: there is no triage here; `anedl fit` makes one")
-    # A spreadsheet that saved the table may have put a byte-order mark before it.
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, restval="")
-        try:
-            if missing := set(COLUMNS) - set(reader.fieldnames or ()):
-                raise DataError(f"{path}: lacks the columns {', '.join(sorted(missing))}")
-            return [_cells(row, path, reader.line_num) for row in reader]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise DataError(
-                f"{path}: is not a CSV file in UTF-8 ({error}); save it as one"
-            ) from error
+    return [_cells(row, path) for row in read_csv(path, COLUMNS)]
 
 
-def _cells(row: dict[str, Any], path: Path, line: int) -> dict[str, Cell]:
+def _cells(row: CsvRow, path: Path) -> dict[str, Cell]:
     cells: dict[str, Cell] = {}
-    for column in COLUMNS:
-        text = row[column]
+    line = row.line
+    for column, text in row.cells.items():
+        if not is_utf8(text):
+            raise not_utf8(path, line, text)
         if column in TEXT_COLUMNS:
             cells[column] = unshielded(text)
             continue
         try:
-            kind = int if column in INTEGER_COLUMNS else float
-            cells[column] = kind(text) if text else None
+            cells[column] = _number(text, column, row.separator) if text else None
         except ValueError:
             raise DataError(
                 f"{path}: line {line}, column {column}: {text!r} is not a number"
@@ -171,6 +163,12 @@ def _cells(row: dict[str, Any], path: Path, line: int) -> dict[str, Cell]:
             f"{path}: line {line}, column state: {cells['state']!r} is none of {', '.join(STATES)}"
         )
     return cells
+
+
+def _number(text: str, column: str, separator: str) -> float | int:
+    # Where commas do not separate the columns, they may stand before the decimals.
+    plain = text if separator == "," else text.replace(",", ".")
+    return int(plain) if column in INTEGER_COLUMNS else float(plain)
 
 
 def _restored(rows: list[dict[str, Any]], folder: Path) -> Triage:
