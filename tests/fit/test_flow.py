@@ -153,6 +153,19 @@ def test_a_looser_level_rejects(copied, folders, no_pages, short):
     assert fitted.summary["triage"] == json.loads((copied / "triage.json").read_text())["counts"]
 
 
+def test_going_on_keeps_a_table_that_was_changed_by_hand(copied, folders, no_pages, short):
+    path, said = copied / "triage.csv", []
+    edited = path.read_bytes().replace(b'"review"', b'"unknown"', 1)
+    for content, kept in ((path.read_bytes(), 0), (edited, 1), (edited, 2)):
+        path.write_bytes(content)
+        wishes = Wishes(**short, target_precision=0.5, resume=True)
+        fit(*folders, copied, wishes, said.append)
+        assert sum("was changed by hand; it is kept as" in line for line in said) == kept
+        assert len(list(copied.glob("triage.edited*.csv"))) == kept
+        assert path.read_bytes() != edited
+    assert all(found.read_bytes() == edited for found in copied.glob("triage.edited*.csv"))
+
+
 def test_a_dry_run_trains_nothing(folders, tmp_path, short):
     said = []
     found = look(*folders, tmp_path / "run", Wishes(**short), said.append)

@@ -1,6 +1,7 @@
 """The table holds exactly what it was given, and nothing in it is a formula."""
 
 import csv
+import json
 import sys
 from dataclasses import fields
 
@@ -13,6 +14,7 @@ from anedl.errors import DataError
 from anedl.triage.table import (
     COLUMNS,
     TEXT_COLUMNS,
+    is_edited,
     read_parquet,
     read_table,
     shielded,
@@ -141,6 +143,45 @@ def test_a_table_saved_in_another_encoding_is_refused_by_line(tmp_path, triage_o
         read_table(tmp_path)
 
 
+def test_what_was_changed_by_hand_is_kept_when_the_table_is_written_anew(tmp_path, triage_of):
+    names = [f"{i}.jpg" for i in range(12)]
+    path, said = tmp_path / "triage.csv", []
+    for number in range(3):
+        write_table(tmp_path, triage_of(names, seed=number), said.append)
+    assert said == []
+    assert not is_edited(tmp_path)
+    for number, kept in enumerate(["triage.edited.csv", "triage.edited-2.csv"]):
+        edited = path.read_bytes().replace(b"review", b"accept", 1)
+        path.write_bytes(edited)
+        assert is_edited(tmp_path)
+        new = triage_of(names, seed=number)
+        write_table(tmp_path, new, said.append)
+        assert (tmp_path / kept).read_bytes() == edited
+        assert said.pop() == (
+            f"{path} was changed by hand; it is kept as {kept}, and a new table takes its place"
+        )
+        assert_same(new, read_table(tmp_path))
+        assert not is_edited(tmp_path)
+    assert len(list(tmp_path.glob("triage.edited*"))) == 2
+
+
+def test_of_a_table_without_a_record_nothing_is_lost(tmp_path, triage_of):
+    """Nobody can tell whether it was changed, unless it is what is written now."""
+    triage, said = triage_of(["a.jpg", "b.jpg"]), []
+    write_table(tmp_path, triage)
+    document = json.loads((tmp_path / "triage.json").read_text())
+    del document["table"]
+    (tmp_path / "triage.json").write_text(json.dumps(document))
+    assert not is_edited(tmp_path)
+    write_table(tmp_path, triage, said.append)
+    assert said == []
+    (tmp_path / "triage.json").unlink()
+    before = (tmp_path / "triage.csv").read_bytes()
+    write_table(tmp_path, triage_of(["a.jpg", "b.jpg"], seed=1), said.append)
+    assert (tmp_path / "triage.edited.csv").read_bytes() == before
+    assert "may have been changed by hand" in said[0]
+
+
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
@@ -168,7 +209,7 @@ def test_other_files_are_told_apart(tmp_path):
     with pytest.raises(DataError, match="line 1: no column 'file'; found a, b"):
         read_table(tmp_path)
     (tmp_path / "triage.csv").write_bytes(b"file,\xff\xfe")
-    with pytest.raises(DataError, match="line 1: .* is not UTF-8; save the file in UTF-8"):
+    with pytest.raises(DataError, match=r"line 1: .* is not UTF-8; save the file in UTF-8"):
         read_table(tmp_path)
 
 

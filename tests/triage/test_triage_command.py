@@ -76,6 +76,18 @@ def test_judging_again_says_what_it_takes(run_folder, tmp_path, capsys):
     assert "unless 14 or more of the 28" in capsys.readouterr().out
 
 
+def test_judging_again_leaves_a_table_changed_by_hand_and_says_so(run_folder, tmp_path, capsys):
+    arguments = ["--as", "fiftyone", "--out", str(tmp_path / "out"), "--bh", "0.0001"]
+    assert main(["triage", str(run_folder), *arguments]) == 0
+    assert "by hand" not in capsys.readouterr().out
+    path = run_folder / "triage.csv"
+    edited = path.read_bytes().replace(b"accept", b"unknown", 1)
+    path.write_bytes(edited)
+    assert main(["triage", str(run_folder), *arguments]) == 0
+    assert f"{path} was changed by hand: it stays as it is" in capsys.readouterr().out
+    assert path.read_bytes() == edited
+
+
 def test_a_missing_image_shows_in_the_exit_status(run_folder, capsys):
     (run_folder.parent / "pile" / "07.png").unlink()
     assert main(["triage", str(run_folder), "--as", "folders"]) == 1

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         type=float,
         metavar="LEVEL",
         help="judge again: call unknown what Benjamini-Hochberg flags, so that at most this share "
-        "of the unknown is expected to be of a known class (states changed by hand are lost)",
+        "of the unknown is expected to be of a known class (states changed by hand do not count)",
     )
     parser.add_argument(
         "--url-prefix",
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Lay out, say what is where, and end with 1 if an image had to be left out."""
     from anedl.intake.decided import Decided, read_decided
     from anedl.triage.layouts import lay_out
-    from anedl.triage.table import read_table
+    from anedl.triage.table import is_edited, read_table
     from anedl.triage.verdict import judge
 
     triage = read_table(arguments.run)
@@ -78,6 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
         cluster, triage = triage.cluster, judge(triage.evidence, rules, answers)
         cluster[triage.where("accept", "review")] = -1
         triage = triage.with_clusters(cluster)
+        if is_edited(arguments.run):
+            print(
+                f"{arguments.run / 'triage.csv'} was changed by hand: it stays as it is, but with "
+                f"--bh its states do not count"
+            )
         tell_promise(arguments.run, arguments.bh, len(triage) - len(answers))
     out = arguments.out or arguments.run / "triage" / arguments.form
     progress = ImagesBar()

@@ -136,7 +136,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     p_value = calibration.p_values(judged["pile"].score, "pile") if cross is None else cross.values
     rules = Rules(wishes.level, confidence.threshold, wishes.benjamini_hochberg, len(folds))
     triage, clusters = sort_pile(judged["pile"], p_value, gathered, rules)
-    write_table(run, triage)
+    write_table(run, triage, say)
     carry_over(run, gathered.decided)
     write_sheets(run / "clusters", clusters, PileImages(gathered))
 

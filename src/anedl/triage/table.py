@@ -6,13 +6,19 @@ there is none.
 
 In the CSV, and only there, a text that a spreadsheet would take for a formula is shielded by an
 apostrophe (`anedl.intake.cells`); numbers are left alone.
+
+People may change the CSV by hand. `triage.json` holds its digest as it was written, so that such a
+table is noticed, and kept where a new one takes its place.
 """
 
 import csv
+import hashlib
 import importlib
 import json
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -40,22 +46,35 @@ NEVER_EMPTY = ("file", "state", "class", "probability", "inlier_score", "p_value
 Cell = str | float | int | None
 
 
-def write_table(folder: Path, triage: Triage) -> list[Path]:
-    """Write all three files (the Parquet one where pyarrow is installed) and say which."""
+def write_table(
+    folder: Path, triage: Triage, say: Callable[[str], None] | None = None
+) -> list[Path]:
+    """Write all three files (the Parquet one where pyarrow is installed) and say which.
+
+    A `triage.csv` that was changed by hand since it was written is kept under another name, and
+    `say` is told so.
+    """
     rows = list(table_rows(triage))
     paths = [folder / "triage.csv", folder / "triage.json"]
-    _write_csv(paths[0], rows)
+    digest = _write_csv(paths[0], rows, _written_digest(folder), say)
     write_json(
         paths[1],
         {
             "rules": asdict(triage.rules),
             "classes": list(triage.evidence.class_names),
             "counts": triage.counts(),
+            "table": digest,
         },
     )
     if _write_parquet(folder / "triage.parquet", rows):
         paths.append(folder / "triage.parquet")
     return paths
+
+
+def is_edited(folder: Path) -> bool:
+    """Whether `triage.csv` is known to have been changed since it was written."""
+    written, path = _written_digest(folder), folder / "triage.csv"
+    return written is not None and path.is_file() and _digest(path) != written
 
 
 def read_table(folder: Path) -> Triage:
@@ -103,19 +122,61 @@ def _member(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def _write_csv(path: Path, rows: Sequence[dict[str, Cell]]) -> None:
-    with (
-        replacing(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as file,
-    ):
-        # Every text is quoted: whatever line breaks or separators a name holds, it is one cell.
-        writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for row in rows:
-            writer.writerow(
-                shielded(cell) if isinstance(cell, str) else cell
-                for cell in (row[column] for column in COLUMNS)
-            )
+def _write_csv(
+    path: Path,
+    rows: Sequence[dict[str, Cell]],
+    written: str | None,
+    say: Callable[[str], None] | None,
+) -> str:
+    """Write the table and return its digest; `written` is that of the one before, if it is known.
+
+    What takes the place of a table that was cut off before its digest was recorded is that table
+    once more, and no edit.
+    """
+    with replacing(path) as temporary:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            # Every text is quoted: whatever line breaks or separators a name holds, it is one cell.
+            writer = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for row in rows:
+                writer.writerow(
+                    shielded(cell) if isinstance(cell, str) else cell
+                    for cell in (row[column] for column in COLUMNS)
+                )
+        digest = _digest(temporary)
+        if path.is_file() and _digest(path) not in (written, digest):
+            kept = _kept(path)
+            if say is not None:
+                changed = "was" if written is not None else "may have been"
+                say(
+                    f"{path} {changed} changed by hand; it is kept as {kept.name}, and a new table "
+                    f"takes its place"
+                )
+    return digest
+
+
+def _kept(path: Path) -> Path:
+    """A copy of the table under a name that is not taken."""
+    endings = chain([""], (f"-{number}" for number in count(2)))
+    places = (path.with_name(f"triage.edited{ending}.csv") for ending in endings)
+    place = next(place for place in places if not place.exists())
+    with replacing(place) as temporary:
+        shutil.copyfile(path, temporary)
+    return place
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _written_digest(folder: Path) -> str | None:
+    """The digest of `triage.csv` as it was written last, None where nothing is known of it."""
+    try:
+        written = json.loads((folder / "triage.json").read_text(encoding="utf-8"))["table"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return written if isinstance(written, str) else None
 
 
 def _write_parquet(path: Path, rows: Sequence[dict[str, Cell]]) -> bool:
