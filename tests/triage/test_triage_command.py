@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import re
 
 import numpy as np
 import pytest
@@ -88,12 +90,63 @@ def test_judging_again_leaves_a_table_changed_by_hand_and_says_so(run_folder, tm
     assert path.read_bytes() == edited
 
 
-def test_a_missing_image_shows_in_the_exit_status(run_folder, capsys):
+FORMS = ["folders", "links", "label-studio", "fiftyone"]
+
+
+def told_counts(text):
+    """How many images were laid out, and how many of each state."""
+    found = re.search(r"(\d+) images? in .*: (\d+) accept, (\d+) review, (\d+) unknown", text)
+    return [int(number) for number in found.groups()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_missing_image_shows_in_counts_and_exit_status(run_folder, capsys, form):
     (run_folder.parent / "pile" / "07.png").unlink()
-    assert main(["triage", str(run_folder), "--as", "folders"]) == 1
+    assert main(["triage", str(run_folder), "--as", form]) == 1
     captured = capsys.readouterr()
-    assert "29 images" in captured.out
-    assert "07.png: cannot be copied (No such file" in captured.err
+    total, *states = told_counts(captured.out)
+    assert total == sum(states) == 29
+    assert captured.err.splitlines() == [
+        "1 image is left out:",
+        "  07.png: cannot be read any more: the file is not there (removed since it was listed, "
+        "or a link to nothing)",
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_image_replaced_since_is_not_laid_out_under_the_old_verdict(run_folder, capsys, form):
+    pile = run_folder.parent / "pile"
+    Image.new("RGB", (8, 8), "red").save(pile / "07.png")
+    (pile / "08.png").write_text("no picture any more")
+    # Touched, or written anew with the same pixels, it is the picture that was judged.
+    os.utime(pile / "09.png", (0, 0))
+    Image.open(pile / "10.png").save(pile / "10.png", compress_level=0)
+    out = run_folder.parent / "out"
+    assert main(["triage", str(run_folder), "--as", form, "--out", str(out)]) == 1
+    captured = capsys.readouterr()
+    total, *states = told_counts(captured.out)
+    assert total == sum(states) == 28
+    assert "2 images are left out:" in captured.err
+    assert "07.png: shows another picture than the one that was judged" in captured.err
+    assert "08.png: cannot be read any more: its content is not an image" in captured.err
+    written = [path.name for path in out.rglob("*.png")]
+    written += [text for path in out.glob("*.json") for text in path.read_text().split("/")]
+    assert not any(name.startswith(("07.png", "08.png")) for name in written)
+    assert sum(name.startswith(("09.png", "10.png")) for name in written) >= 2
+
+
+def test_what_was_laid_out_before_an_image_was_replaced(run_folder, capsys):
+    """A copy is still the picture that was judged; a link is not."""
+    for form in ("folders", "links"):
+        assert main(["triage", str(run_folder), "--as", form]) == 0
+    Image.new("RGB", (8, 8), "red").save(run_folder.parent / "pile" / "07.png")
+    capsys.readouterr()
+    assert main(["triage", str(run_folder), "--as", "folders"]) == 0
+    assert told_counts(capsys.readouterr().out)[0] == 30
+    assert main(["triage", str(run_folder), "--as", "links"]) == 1
+    captured = capsys.readouterr()
+    assert told_counts(captured.out)[0] == 29
+    assert "07.png: shows another picture than the one that was judged; a link" in captured.err
 
 
 def test_errors_are_told_plainly(run_folder, tmp_path, capsys):
@@ -105,7 +158,7 @@ def test_errors_are_told_plainly(run_folder, tmp_path, capsys):
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     assert main(["triage", str(run_folder), "--as", "folders"]) == 1
-    assert "1 files are not in the pile of this run, the first is 'other.png'" in (
+    assert "1 file is not in the pile of this run, the first is 'other.png'" in (
         capsys.readouterr().err
     )
 

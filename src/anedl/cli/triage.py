@@ -1,7 +1,8 @@
 """Lay the sorted pile of a run out: as folders, as links, for Label Studio or for FiftyOne.
 
 Reads RUN/triage.csv, changes made to its states by hand included. The files of the pile stay where
-they are, as they are; an interrupted call goes on where it stopped when it is repeated.
+they are, as they are; an interrupted call goes on where it stopped when it is repeated. An image
+that is gone, or that shows another picture than the one that was judged, is left out.
 """
 
 import argparse
@@ -10,8 +11,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anedl.errors import DataError
+
+if TYPE_CHECKING:
+    from anedl.intake.index import Entry
 
 SHOWN = 10  # images left out that are named on the screen
 
@@ -62,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lay out, say what is where, and end with 1 if an image had to be left out."""
     from anedl.intake.decided import Decided, read_decided
+    from anedl.intake.unchanged import why_another
     from anedl.triage.layouts import lay_out
     from anedl.triage.table import is_edited, read_table
     from anedl.triage.verdict import judge
@@ -85,25 +91,29 @@ def run(arguments: argparse.Namespace) -> int:
             )
         tell_promise(arguments.run, arguments.bh, len(triage) - len(answers))
     out = arguments.out or arguments.run / "triage" / arguments.form
+    pile = pile_entries(arguments.run, triage.evidence.names)
     progress = ImagesBar()
     layout = lay_out(
         triage,
-        pile_paths(arguments.run, triage.evidence.names),
+        [entry.item.path for entry in pile],
         out,
         arguments.form,
         states=arguments.state,
         url_prefix=arguments.url_prefix,
         document_root=arguments.document_root,
+        objection=lambda index: why_another(pile[index]),
         progress=progress,
     )
     progress.close()
-    counts = triage.counts()
-    said = ", ".join(f"{counts[state]:,} {state}" for state in arguments.state)
-    before = f" ({layout.already:,} were there already)" if layout.already else ""
-    print(f"{layout.placed + layout.already:,} images in {layout.out}: {said}{before}")
+    laid = layout.placed + layout.already
+    said = ", ".join(f"{layout.counts[state]:,} {state}" for state in arguments.state)
+    were = "was" if layout.already == 1 else "were"
+    before = f" ({layout.already:,} {were} there already)" if layout.already else ""
+    print(f"{laid:,} {'image' if laid == 1 else 'images'} in {layout.out}: {said}{before}")
     if not layout.left_out:
         return 0
-    print(f"{len(layout.left_out):,} images are left out:", file=sys.stderr)
+    images_are = "image is" if len(layout.left_out) == 1 else "images are"
+    print(f"{len(layout.left_out):,} {images_are} left out:", file=sys.stderr)
     for name, reason in layout.left_out[:SHOWN]:
         print(f"  {name}: {reason}", file=sys.stderr)
     if len(layout.left_out) > SHOWN:
@@ -121,18 +131,23 @@ def tell_promise(run: Path, level: float, judged: int) -> None:
         print(false_alarms_promise(level, len(calibration.scores("pile")), judged))
 
 
-def pile_paths(run: Path, names: Sequence[str]) -> list[Path]:
-    """The file behind each name of the table, as the run's image cache knows it."""
+def pile_entries(run: Path, names: Sequence[str]) -> "list[Entry]":
+    """What the run's image cache knows of the file behind each name of the table."""
     from anedl.intake.cache import open_cache
 
     # Labelled images are in the cache too, and may bear the same names below their own folder.
-    paths = {item.name: item.path for item in open_cache(run / "cache").items if item.label is None}
-    if missing := [name for name in names if name not in paths]:
+    entries = {
+        entry.item.name: entry
+        for entry in open_cache(run / "cache").entries
+        if entry.item.label is None and not entry.reason
+    }
+    if missing := [name for name in names if name not in entries]:
+        files_are = "file is" if len(missing) == 1 else "files are"
         raise DataError(
-            f"{run / 'triage.csv'}: {len(missing):,} files are not in the pile of this run, the "
+            f"{run / 'triage.csv'}: {len(missing):,} {files_are} not in the pile of this run, the "
             f"first is {missing[0]!r}; restore the column `file`"
         )
-    return [paths[name] for name in names]
+    return [entries[name] for name in names]
 
 
 class ImagesBar:

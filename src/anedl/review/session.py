@@ -102,8 +102,9 @@ class Review:
             if item.label is None
         }
         if missing := [name for name in self.names if name not in found]:
+            files_are = "file is" if len(missing) == 1 else "files are"
             raise DataError(
-                f"{self.run / 'triage.csv'}: {len(missing):,} files are not in the pile of this "
+                f"{self.run / 'triage.csv'}: {len(missing):,} {files_are} not in the pile of this "
                 f"run, the first is {missing[0]!r}; restore the column `file`"
             )
         pairs = [found[name] for name in self.names]

@@ -12,11 +12,15 @@ with: copies and links are only ever added, never replaced, and the JSON forms a
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+import numpy as np
+
+from anedl.data.dataset import IntArray
 from anedl.errors import DataError, unknown_name
 from anedl.files import write_json
 from anedl.triage.exports import LOCAL_FILES, fiftyone_files, label_studio_files
@@ -30,15 +34,22 @@ MARKER = ".anedl-layout.json"
 Progress = Callable[[int, int | None], None]
 """Called with the images done so far and their total."""
 
+Objection = Callable[[int], str | None]
+"""Why the file of an image, by its number, should not be laid out, if it should not."""
+
 
 @dataclass(frozen=True)
 class Layout:
-    """What was laid out: images `placed` now, `already` there, and names `left_out` with why."""
+    """What was laid out: images `placed` now, `already` there, and names `left_out` with why.
+
+    `counts` are those of both, by state.
+    """
 
     out: Path
     placed: int
-    already: int = 0
-    left_out: list[tuple[str, str]] = field(default_factory=list)
+    already: int
+    left_out: list[tuple[str, str]]
+    counts: dict[State, int]
 
 
 def lay_out(
@@ -50,12 +61,13 @@ def lay_out(
     states: Sequence[State] = STATES,
     url_prefix: str = LOCAL_FILES,
     document_root: Path = Path("/"),
+    objection: Objection = lambda index: None,
     progress: Progress | None = None,
 ) -> Layout:
     """Lay the images in `states` out in the folder `out`; `source_paths` has a file for each image.
 
     Label Studio reads the images from `url_prefix` and their paths below `document_root`, which are
-    its own settings for local files.
+    its own settings for local files. An image to which there is an `objection` is left out.
 
     Raises:
         DataError: `out` holds something else than this layout.
@@ -68,20 +80,31 @@ def lay_out(
     if form in ("folders", "links"):
         plan = plan_places(triage, source_paths, chosen)
         _claim(out, form, _digest(plan))
-        placed, already, left_out = place_files(plan, out, linked=form == "links", say=progress)
-        return Layout(out, placed, already, _named(triage, left_out))
+        already, left_out = place_files(plan, out, form == "links", objection, progress)
+        return _layout(triage, out, chosen, already, left_out)
+    refused = [(i, why) for i in chosen.tolist() if (why := objection(i)) is not None]
+    fit_for_it = np.setdiff1d(chosen, [index for index, _ in refused])
     if form == "label-studio":
         files, left_out = label_studio_files(
-            triage, source_paths, chosen, url_prefix, document_root
+            triage, source_paths, fit_for_it, url_prefix, document_root
         )
     else:
-        files, left_out = fiftyone_files(triage, source_paths, chosen)
+        files, left_out = fiftyone_files(triage, source_paths, fit_for_it)
     _claim(out, form, None)
     for name, write in files.items():
         write(out / name)
     if progress is not None:
         progress(len(chosen), len(chosen))
-    return Layout(out, len(chosen) - len(left_out), 0, _named(triage, left_out))
+    return _layout(triage, out, chosen, 0, sorted([*refused, *left_out]))
+
+
+def _layout(
+    triage: Triage, out: Path, chosen: IntArray, already: int, left_out: list[tuple[int, str]]
+) -> Layout:
+    laid = np.setdiff1d(chosen, [index for index, _ in left_out]).tolist()
+    counts = dict.fromkeys(STATES, 0) | Counter(triage.state[index] for index in laid)
+    names = [(triage.evidence.names[index], reason) for index, reason in left_out]
+    return Layout(out, len(laid) - already, already, names, counts)
 
 
 def _claim(out: Path, form: str, plan: str | None) -> None:
@@ -107,7 +130,3 @@ def _claim(out: Path, form: str, plan: str | None) -> None:
 def _digest(plan: Plan) -> str:
     text = json.dumps([(str(place.target), str(place.source)) for place in plan])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _named(triage: Triage, left_out: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
-    return [(triage.evidence.names[index], reason) for index, reason in left_out]

@@ -49,13 +49,19 @@ def plan_places(triage: Triage, source_paths: Sequence[Path], chosen: IntArray) 
 
 
 def place_files(
-    plan: Plan, out: Path, linked: bool, say: Callable[[int, int | None], None] | None = None
-) -> tuple[int, int, list[tuple[int, str]]]:
+    plan: Plan,
+    out: Path,
+    linked: bool,
+    objection: Callable[[int], str | None] = lambda index: None,
+    say: Callable[[int, int | None], None] | None = None,
+) -> tuple[int, list[tuple[int, str]]]:
     """Copy or link every image to its place; nothing that is there is replaced.
 
-    Gives back how many were placed, how many were there already, and who was left out and why.
+    Gives back how many were there already, and who was left out and why: for the `objection` to it
+    or because it cannot be copied. A copy that is there stands whatever has become of its source; a
+    link shows what its source does now.
     """
-    placed = already = 0
+    already = 0
     left_out: list[tuple[int, str]] = []
     inside: set[PurePath] = set()
     for done, place in enumerate(plan, start=1):
@@ -63,15 +69,17 @@ def place_files(
         if place.target.parent not in inside:
             _make_folder(target.parent, out)
             inside.add(place.target.parent)
-        if os.path.lexists(target):
-            already += 1
-        elif reason := _link(place.source, target) if linked else _copy(place.source, target, out):
-            left_out.append((place.index, reason))
+        there = os.path.lexists(target)
+        reason = None if there and not linked else objection(place.index)
+        if reason is None and not there:
+            reason = _link(place.source, target) if linked else _copy(place.source, target, out)
+        if reason is not None:
+            left_out.append((place.index, f"{reason}; a link to it is there" if there else reason))
         else:
-            placed += 1
+            already += there
         if say is not None:
             say(done, len(plan))
-    return placed, already, left_out
+    return already, left_out
 
 
 class Names:
