@@ -3,6 +3,8 @@
 import argparse
 import csv
 import json
+import shlex
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -13,11 +15,12 @@ from safetensors import SafetensorError
 import anedl
 from anedl.cli import main
 from anedl.cli.fit import add_arguments
-from anedl.cli.review import given_to_fit
-from anedl.errors import ConfigError
+from anedl.errors import ConfigError, DataError
 from anedl.fit.python import keywords
 from anedl.fit.wishes import Wishes
+from anedl.intake.fitted import command_to_decode, given_to_fit
 from anedl.review.decisions import DecisionLog
+from anedl.review.session import Review
 from anedl.triage.layouts import MARKER
 from anedl.triage.table import unshielded
 
@@ -162,6 +165,50 @@ def test_the_next_round_is_told_with_what_counts_as_a_copy(tmp_path):
         assert given_to_fit(tmp_path) == f"'my labelled' pile{words}"
     (tmp_path / "fit.json").unlink()
     assert given_to_fit(tmp_path) == "LABELLED PILE"
+
+
+@pytest.mark.usefixtures("no_pages")
+@pytest.mark.parametrize(
+    "wishes", [[], ["--seed", "3", "--target-inlier-loss", "0.3", "--folds", "0",
+                    "--image-size", "8", "--near-distance", "0"]]
+)  # fmt: skip
+def test_images_that_were_deleted_come_back_by_the_command_that_is_told(
+    labelled, tmp_path, capsys, wishes
+):
+    pile, run = tmp_path / "the pile's", tmp_path / "a run"
+    pile.mkdir()
+    rng = np.random.default_rng(2)
+    for number in range(6):
+        pixels = rng.integers(0, 256, (12, 12, 3), np.uint8)
+        Image.fromarray(pixels).save(pile / f"{number}.png")
+    assert main(["fit", str(labelled), str(pile), "-o", str(run), *SHORT, *wishes]) == 0
+    split, table = ((run / name).read_bytes() for name in ("split.json", "triage.csv"))
+    pixels = (run / "cache" / "pixels.npy").read_bytes()
+    edited = table.replace(b"review", b"accept", 1)
+    (run / "triage.csv").write_bytes(edited)
+    shutil.rmtree(run / "cache")
+    capsys.readouterr()
+    assert main(["triage", str(run), "--as", "links"]) == 1
+    told = capsys.readouterr().err.strip()
+    start = f"anedl: {run / 'cache'}: no complete image cache; build it again: "
+    assert told.startswith(start)
+    with pytest.raises(DataError, match="build it again: anedl fit"):
+        Review(run)
+    command, *words = shlex.split(told.removeprefix(start))
+    assert command == "anedl"
+    assert main(words) == 0
+    # The very same images and roles; nothing was trained or sorted.
+    assert (run / "cache" / "pixels.npy").read_bytes() == pixels
+    assert (run / "split.json").read_bytes() == split
+    assert (run / "triage.csv").read_bytes() == edited
+    assert main(["triage", str(run), "--as", "links"]) == 0
+
+
+def test_where_a_run_does_not_know_its_images_the_manual_speaks(tmp_path):
+    command = f"anedl fit LABELLED PILE -o {tmp_path} --resume --dry-run"
+    assert command_to_decode(tmp_path) == command
+    (tmp_path / "fit.json").write_text('{"seed": 0, "level": 0.05}')
+    assert command_to_decode(tmp_path) == command
 
 
 def test_decisions_are_read_wherever_they_stand(labelled, tmp_path, capsys):

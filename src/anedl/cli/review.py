@@ -6,7 +6,6 @@ them.
 """
 
 import argparse
-import json
 import shlex
 import webbrowser
 from pathlib import Path
@@ -26,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C, then say what was settled."""
+    from anedl.intake.fitted import given_to_fit
     from anedl.review.address import listen
     from anedl.review.server import create_app, serve
     from anedl.review.session import Review
@@ -52,17 +52,3 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"learn from them: anedl fit {given_to_fit(arguments.run)} -o NEXT "
               f"--decisions {shlex.quote(str(review.log.path))}")  # fmt: skip
     return 0
-
-
-def given_to_fit(run: Path) -> str:
-    """Where the fit found labelled images and pile, and what it took for copies, to be typed."""
-    from anedl.intake.duplicates import NEAR_DISTANCE
-
-    try:
-        said = json.loads((run / "fit.json").read_text(encoding="utf-8"))
-        words = [str(said["sources"][part]) for part in ("labelled", "pile")]
-        if (distance := said.get("near_distance", NEAR_DISTANCE)) != NEAR_DISTANCE:
-            words += ["--near-distance", str(distance)]
-        return shlex.join(words)
-    except (OSError, ValueError, KeyError, TypeError):
-        return "LABELLED PILE"

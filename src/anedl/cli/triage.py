@@ -133,12 +133,12 @@ def tell_promise(run: Path, level: float, judged: int) -> None:
 
 def pile_entries(run: Path, names: Sequence[str]) -> "list[Entry]":
     """What the run's image cache knows of the file behind each name of the table."""
-    from anedl.intake.cache import open_cache
+    from anedl.intake.fitted import open_run_cache
 
     # Labelled images are in the cache too, and may bear the same names below their own folder.
     entries = {
         entry.item.name: entry
-        for entry in open_cache(run / "cache").entries
+        for entry in open_run_cache(run).entries
         if entry.item.label is None and not entry.reason
     }
     if missing := [name for name in names if name not in entries]:

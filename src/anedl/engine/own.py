@@ -15,8 +15,9 @@ from anedl.data.settings import Setting
 from anedl.data.split_file import read_split
 from anedl.engine.problem import Problem
 from anedl.errors import DataError
-from anedl.intake.cache import ImageCache, open_cache
+from anedl.intake.cache import ImageCache
 from anedl.intake.decided import read_decided
+from anedl.intake.fitted import command_to_decode, open_run_cache
 
 OWN = "own"
 UNLABELLED = "(unlabelled)"
@@ -50,10 +51,11 @@ def find_cache(folder: Path) -> ImageCache:
     """The decoded images of a run, or of the run above it."""
     for place in (folder, folder.parent):
         if (place / "cache").is_dir():
-            return open_cache(place / "cache")
+            return open_run_cache(place)
+    run = folder if (folder / "fit.json").exists() else folder.parent
     raise DataError(
-        f"{folder / 'cache'}: the decoded images of this run are gone; run `anedl fit` again with "
-        f"the same folders"
+        f"{run / 'cache'}: the decoded images of this run are gone; build them again: "
+        f"{command_to_decode(run)}"
     )
 
 

@@ -13,6 +13,7 @@ from anedl.engine.own import classes_to_sum
 from anedl.engine.pool_share import SELECTED_OF_INLIERS, share_to_select
 from anedl.errors import ConfigError
 from anedl.intake.facts import ImageSizes
+from anedl.intake.fitted import AS_ASKED
 
 SIDES = (8, 12, 16, 24, 32, 48, 64, 84, 96, 128, 160, 192, 224)
 LARGEST_SIDE = {"cpu": 64, "cuda": 224}  # a CPU would take days over more
@@ -43,7 +44,7 @@ def choose_side(sizes: ImageSizes, device: torch.device, wanted: int | None = No
     if wanted is not None:
         if wanted < 8:
             raise ConfigError(f"--image-size {wanted}: images must be at least 8 pixels wide")
-        return Choice("image size", wanted, "as asked")
+        return Choice("image size", wanted, AS_ASKED)
     median = sizes.median_short_side
     largest = LARGEST_SIDE[device.type]
     fitting = [side for side in SIDES if side <= min(largest, max(8, 1.15 * median))]
@@ -56,7 +57,7 @@ def choose_side(sizes: ImageSizes, device: torch.device, wanted: int | None = No
 def choose_augmentation(side: int, wanted: str | None = None) -> Choice:
     """The kind of views; digits and text must not be mirrored, which only the user can know."""
     if wanted is not None:
-        return Choice("augmentation", wanted, "as asked")
+        return Choice("augmentation", wanted, AS_ASKED)
     if side >= CROPPED_FROM:
         return Choice("augmentation", "imagenet", "large images: random crops and flips")
     return Choice(
@@ -67,7 +68,7 @@ def choose_augmentation(side: int, wanted: str | None = None) -> Choice:
 def choose_backbone(side: int, device: torch.device, wanted: str | None = None) -> Choice:
     """The network trunk."""
     if wanted is not None:
-        return Choice("backbone", wanted, "as asked")
+        return Choice("backbone", wanted, AS_ASKED)
     if side <= 16:
         return Choice("backbone", "wrn-digits", "images this small need no more")
     if side > 64:
@@ -80,7 +81,7 @@ def choose_backbone(side: int, device: torch.device, wanted: str | None = None) 
 def choose_batch_size(labelled: int, wanted: int | None = None) -> Choice:
     """Labelled images a step; the pile's part is twice that."""
     if wanted is not None:
-        return Choice("batch size", wanted, "as asked")
+        return Choice("batch size", wanted, AS_ASKED)
     size = int(min(64, max(8, 2 ** round(log2(max(1, labelled / 2))))))
     return Choice("batch size", size, f"{labelled} labelled images train")
 
@@ -90,7 +91,7 @@ def choose_top_m(classes: int, wanted: int | None = None) -> Choice:
     if wanted is not None:
         if not 1 <= wanted <= classes:
             raise ConfigError(f"--top-m {wanted}: there are {classes} classes to sum over")
-        return Choice("M", wanted, "as asked")
+        return Choice("M", wanted, AS_ASKED)
     top_m = classes_to_sum(classes)
     if top_m < classes // 2:
         return Choice("M", top_m, f"of {classes} classes few hold the evidence of an image")
@@ -100,7 +101,7 @@ def choose_top_m(classes: int, wanted: int | None = None) -> Choice:
 def choose_selection_share(outlier_share: float, wanted: float | None = None) -> Choice:
     """O as a share of the pile."""
     if wanted is not None:
-        return Choice("O", wanted, "as asked")
+        return Choice("O", wanted, AS_ASKED)
     share = share_to_select(outlier_share)
     why = f"{SELECTED_OF_INLIERS} of the pile's inliers, by the estimate before training"
     return Choice("O", round(share, 3), why)
@@ -120,7 +121,7 @@ def choose_folds(labelled: int, held_out: int, level: float, wanted: int | None 
     room for one labelled image below the threshold, and two where that is too much to ask.
     """
     if wanted is not None:
-        return Choice("folds", wanted, "as asked")
+        return Choice("folds", wanted, AS_ASKED)
     if held_out >= fewest_to_certify(level):
         return Choice("folds", 0, f"{held_out} hidden images certify {percent(level)}")
     cannot = f"even {held_out} hidden images cannot certify {percent(level)}"

@@ -12,6 +12,7 @@ from anedl.fit.choices import Choice
 from anedl.intake.describing import IF_THEY_DIFFER
 from anedl.intake.duplicates import NEAR_DISTANCE
 from anedl.intake.findings import Findings
+from anedl.intake.fitted import AS_ASKED
 from anedl.intake.listing import Listing
 
 
@@ -19,7 +20,7 @@ def distance_choice(findings: Findings, asked: bool) -> list[Choice]:
     """What counts as a copy, where that matters: it was `asked` for, or there are some by it."""
     distance = findings.near_distance
     if asked or distance != NEAR_DISTANCE:
-        return [Choice("near distance", distance, "as asked")]
+        return [Choice("near distance", distance, AS_ASKED)]
     if findings.near == findings.exact:
         return []
     why = "bits of 64 by which hashes of near-duplicates differ at most; 0: equal pixels only"

@@ -12,8 +12,8 @@ import numpy as np
 
 from anedl.data.dataset import IntArray
 from anedl.errors import ConfigError, DataError
-from anedl.intake.cache import open_cache
 from anedl.intake.decided import Decided, read_decided
+from anedl.intake.fitted import open_run_cache
 from anedl.intake.names import shown
 from anedl.review.decisions import FILE_NAME, VERDICTS, DecisionLog, Entry
 from anedl.review.decisions import UNKNOWN as UNKNOWN_LABEL
@@ -70,7 +70,7 @@ class Review:
         self._number = {name: i for i, name in enumerate(self.names)}
         if len(self._number) < len(self.names):
             raise DataError(f"{run / 'triage.csv'}: a file is listed twice; remove one of the rows")
-        self._cache = open_cache(run / "cache")
+        self._cache = open_run_cache(run)
         self._rows, self._paths = self._in_cache()
         self._state = np.array([STATES.index(state) for state in self.triage.state], np.int64)
         self._random = random_order(len(self.names))

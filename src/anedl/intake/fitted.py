@@ -1,0 +1,73 @@
+"""What a run of `anedl fit` was given, to be typed again; and its images, or how to get them back.
+
+A folder that was published or cut short does not know where its images lie; then the words of the
+manual stand for them.
+"""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from anedl.errors import DataError
+from anedl.intake.cache import ImageCache, open_cache
+from anedl.intake.duplicates import NEAR_DISTANCE
+
+AS_ASKED = "as asked"  # the reason of a choice that was the user's
+# What decides which images have which role, with what `anedl fit` takes where nothing is given.
+_OF_ROLES = {"--seed": ("seed", 0), "--target-inlier-loss": ("level", 0.05)}
+_CHOSEN = {"--augmentation": "augmentation", "--folds": "folds"}
+
+
+def given_to_fit(run: Path) -> str:
+    """Where the fit found labelled images and pile, and what it took for copies, to be typed."""
+    said = _said(run)
+    words = _sources(said)
+    if (distance := said.get("near_distance", NEAR_DISTANCE)) != NEAR_DISTANCE:
+        words += ["--near-distance", str(distance)]
+    return shlex.join(words)
+
+
+def command_to_decode(run: Path) -> str:
+    """What decodes the images of a run anew, and neither trains nor sorts anything."""
+    said = _said(run)
+    words = ["anedl", "fit", *_sources(said), "-o", str(run), "--resume", "--dry-run"]
+    for option, (name, usual) in _OF_ROLES.items():
+        if (value := said.get(name, usual)) != usual:
+            words += [option, str(value)]
+    choices = said.get("choices", {})
+    # The usual size depends on the device, which may be another one by now.
+    if "image size" in choices:
+        words += ["--image-size", str(choices["image size"]["value"])]
+    for option, name in _CHOSEN.items():
+        if choices.get(name, {}).get("reason") == AS_ASKED:
+            words += [option, str(choices[name]["value"])]
+    return shlex.join(words)
+
+
+def open_run_cache(run: Path) -> ImageCache:
+    """Open the image cache of a run.
+
+    Raises:
+        DataError: there is none, or it is damaged; says what builds it again.
+    """
+    try:
+        return open_cache(run / "cache")
+    except DataError:
+        raise DataError(
+            f"{run / 'cache'}: no complete image cache; build it again: {command_to_decode(run)}"
+        ) from None
+
+
+def _said(run: Path) -> dict[str, Any]:
+    """What `fit.json` holds; nothing where it cannot be read."""
+    try:
+        said = json.loads((run / "fit.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _sources(said: dict[str, Any]) -> list[str]:
+    sources = said.get("sources") or {}
+    return [str(sources.get(part, part.upper())) for part in ("labelled", "pile")]
