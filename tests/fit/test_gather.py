@@ -76,6 +76,10 @@ def test_what_looks_like_a_judge_never_trains(copies, tmp_path):
     # Withheld images are still sorted in the end, and counted.
     assert set(copy_of.values()) <= set(found.pile.tolist())
     assert found.findings.withheld == len(set(found.pile.tolist()) - pool) > 0
+    # Whoever reads the counts of copies finds those that are kept out of training among them.
+    like = found.findings.pile_like
+    assert like["validation"] + like["fresh"] == found.findings.withheld
+    assert like["decoys"] >= len(found.decoys)
 
 
 def test_roles_depend_on_the_seed_alone(folders, tmp_path):

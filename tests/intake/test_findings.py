@@ -56,7 +56,7 @@ def test_facts(findings):
         "validation": {"cat": 3},
         "calibration": {"cat": 2},
     }
-    assert findings.pile_like == {"labelled": 2, "validation": 2, "calibration": 0}
+    assert findings.pile_like == {"labelled": 2, "validation": 2, "fresh": 0, "decoys": 0}
     assert findings.withheld == 2
 
 
@@ -82,9 +82,22 @@ def test_description(findings):
         "note: 1 group of near-duplicates under different labels, such as cat/0.png and "
         "dog/0.png; one of the labels is probably wrong; if such images do differ (a camera that "
         "never moves, say), --near-distance 0 takes only equal pixels for copies",
-        "note: 2 pile images like a validation or calibration image: sorted in the end but kept "
-        "out of training",
+        "note: 2 pile images like a validation or fresh calibration image: sorted in the end but "
+        "kept out of training",
     ]
+
+
+def test_copies_of_fresh_and_of_hidden_images_are_counted_apart(cache):
+    groups = np.full(25, -1)
+    groups[[3, 19, 20]] = 0  # calibrates, and two of the pile
+    groups[[4, 21, 22, 23]] = 1  # calibrates hidden in the pile, and three of it
+    roles = Partition(np.array([0, *range(5, 19)]), np.array([1, 2]), np.array([3, 4]))
+    found = find(cache, groups, roles=roles, decoys=np.array([4]))
+    assert found.pile_like == {"labelled": 0, "validation": 0, "fresh": 2, "decoys": 3}
+    assert found.withheld == 2
+    text = describe(found)
+    assert "(2 like fresh ones that calibrate, 3 like hidden ones that calibrate)" in text
+    assert "note: 2 pile images like a validation or fresh calibration image" in text
 
 
 def test_nothing_amiss(tmp_path):
@@ -142,7 +155,7 @@ def test_equal_pixels_under_two_labels_are_a_wrong_label_whatever_the_distance(t
 @pytest.mark.parametrize(("withheld", "loud"), [(2, False), (3, True), (6, True)])
 def test_a_pile_mostly_kept_out_of_training_is_told_loudly(findings, withheld, loud):
     text = describe(replace(findings, withheld=withheld))
-    told = f"WARNING: {withheld} of the 6 pile images are like a validation or calibration image"
+    told = f"WARNING: {withheld} of the 6 pile images are like a validation or fresh calibration"
     assert (told in text) == loud
     assert (f"note: {withheld} pile images like a validation" in text) != loud
     assert (text.count("--near-distance 0") == 2) == loud  # once for the labels in conflict

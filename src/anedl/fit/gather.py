@@ -41,9 +41,9 @@ class Gathered:
 
     `fresh` and `decoys` are held out to calibrate: `fresh` stay away from training, `decoys` lie in
     the pile with their labels hidden. `pile` are the user's own pile images, all of them; those
-    among them that look like an image that judges are kept out of the pool, and so are those that
-    people have decided about, whose `answers` are by position (None: unknown). `fold` numbers the
-    labelled images that fold models judge by, −1 for all other images.
+    among them that look like a validation or a fresh image are kept out of the pool, and so are
+    those that people have decided about, whose `answers` are by position (None: unknown). `fold`
+    numbers the labelled images that fold models judge by, −1 for all other images.
     """
 
     cache: ImageCache
@@ -159,7 +159,9 @@ def gather(
         """The roles, and the images of the pile that are left to train on."""
         roles = deal_roles(labels, alike, classes, answers, level, seed, folds)
         judges = np.concatenate([roles.validation, roles.fresh])
-        # Decoys lie in the pile anyway, so what looks like one of them may train.
+        # What looks like a decoy trains, without a label, as the decoy itself does. The pile's own
+        # copies of one another train as well, and decoys stand for the pile's images only as long
+        # as both are treated alike.
         trains = np.setdiff1d(left, shared_with(alike, judges, left))
         if not len(trains):
             raise DataError(
@@ -176,8 +178,7 @@ def gather(
         say(describe(findings))
         raise
     findings = replace(
-        find(cache, groups, passed, roles.partition, labelled_by_people, distance),
-        withheld=len(left) - len(trains),
+        find(cache, groups, passed, roles.partition, labelled_by_people, distance, roles.decoys),
         remarks=(*findings.remarks, *roles.remarks),
     )
     pool = np.union1d(trains, roles.decoys)

@@ -13,6 +13,12 @@ IF_THEY_DIFFER = (
 _EXAMPLES = 5
 _MOST_LINES = 40  # classes that are listed one by one
 _DOES = {"labelled": "train", "validation": "validate", "calibration": "calibrate"}
+_LIKE = {
+    "labelled": "some that train",
+    "validation": "some that validate",
+    "fresh": "fresh ones that calibrate",
+    "decoys": "hidden ones that calibrate",
+}
 
 
 def describe(findings: Findings) -> str:
@@ -73,8 +79,8 @@ def warnings(findings: Findings) -> list[str]:
         )
     if findings.withheld and not alarms(findings):
         found.append(
-            f"{_number(findings.withheld, 'pile image')} like a validation or calibration image: "
-            "sorted in the end but kept out of training"
+            f"{_number(findings.withheld, 'pile image')} like a validation or fresh calibration "
+            "image: sorted in the end but kept out of training"
         )
     return [*found, *findings.remarks]
 
@@ -86,8 +92,8 @@ def alarms(findings: Findings) -> list[str]:
     remedy = f"; {IF_THEY_DIFFER}" if findings.near_distance else ""
     return [
         f"{findings.withheld:,} of the {_number(findings.pile, 'pile image')} are like a "
-        f"validation or calibration image and kept out of training: little of the pile is left to "
-        f"learn from{remedy}"
+        f"validation or fresh calibration image and kept out of training: little of the pile is "
+        f"left to learn from{remedy}"
     ]
 
 
@@ -118,7 +124,7 @@ def _repeat_lines(findings: Findings) -> list[str]:
                 f"{_number(repeats.across, 'pile image')} also labelled"
             )
     # Near-duplicates have one role together, so every image is counted once here.
-    like = [f"{n} like some that {_DOES[role]}" for role, n in findings.pile_like.items() if n]
+    like = [f"{n} like {_LIKE[role]}" for role, n in findings.pile_like.items() if n]
     if like:
         lines[-1] += f" ({', '.join(like)})"
     return lines or ["duplicates: none"]

@@ -20,6 +20,7 @@ from anedl.intake.partition import Partition
 
 LOW_BITS = 14  # a file of 16 bits that uses no more shows less than a quarter of the light
 _ROLES = ("labelled", "validation", "calibration")
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ class Findings:
     conflicts: list[list[str]]  # near-duplicates under several labels, by name
     exact_conflicts: int  # groups of exact copies under several labels
     roles: dict[str, dict[str, int]]  # role → class → images; empty before a partition
-    pile_like: dict[str, int]  # role → pile images that are near-duplicates of one of its images
-    withheld: int  # pile images like one that validates or calibrates, so not trained on
+    # Role → pile images that are near-duplicates of one of its images; of calibration images the
+    # `fresh` ones and the `decoys`, which lie hidden in the pile, are apart.
+    pile_like: dict[str, int]
+    withheld: int  # pile images like one that validates or is fresh to calibrate: not trained on
     low_bits: int  # files of 16 bits whose values take 14 at most
     lowest_bits: int  # how many bits the greatest value of these takes
     remarks: tuple[str, ...] = ()  # what else whoever gathered the images noticed, a sentence each
@@ -74,13 +77,15 @@ def find(
     roles: Partition | None = None,
     decided: Mapping[int, str] | None = None,
     near_distance: int = NEAR_DISTANCE,
+    decoys: IntArray = _NONE,
 ) -> Findings:
     """Gather the facts of a cache of labelled images followed by the pile.
 
     `groups` (N,) are the duplicate groups of all its images, `skipped` what was passed over before
     the cache was built, `roles` a partition of the labelled images, in their order. `decided` are
     the classes of pile images, by position, that count among the labelled ones; `near_distance` is
-    what the groups were found with.
+    what the groups were found with. `decoys` are the positions of those calibration images that lie
+    hidden in the pile and train as it does.
     """
     given = {n: item.label for n, item in enumerate(cache.items) if item.label is not None}
     given |= decided or {}
@@ -97,9 +102,18 @@ def find(
         parts = (roles.labelled, roles.validation, roles.calibration)
         for name, part in zip(_ROLES, parts, strict=True):
             by_role[name] = _counted(labels[position] for position in part)
-            pile_like[name] = len(shared_with(groups, ours[part], pile))
-        judges = ours[np.concatenate([roles.validation, roles.calibration])]
-        withheld = len(shared_with(groups, judges, pile))
+        train, validate, calibrate = (ours[part] for part in parts)
+        fresh = np.setdiff1d(calibrate, decoys)
+        pile_like = {
+            name: len(shared_with(groups, positions, pile))
+            for name, positions in (
+                ("labelled", train),
+                ("validation", validate),
+                ("fresh", fresh),
+                ("decoys", decoys),
+            )
+        }
+        withheld = len(shared_with(groups, np.concatenate([validate, fresh]), pile))
     exact = exact_groups(cache.digests)
     depths = cache.depths
     low = depths[(depths > 0) & (depths <= LOW_BITS)]
