@@ -19,6 +19,7 @@ from anedl.cli.predict import ImagesProgress
 from anedl.export.images import classify
 from anedl.export.predictor import load
 from anedl.export.tables import ParquetWriter
+from anedl.intake.photographs import reads_heic
 
 parquet = pytest.importorskip("pyarrow.parquet")
 COLUMNS = [
@@ -129,10 +130,28 @@ def test_broken_files_have_rows_of_their_own(run, pile, tmp_path, capsys):
     assert "3 images were not read" in result.err
 
 
-def test_that_there_was_nothing_to_judge_is_told(run, tmp_path, capsys):
-    told = predict(capsys, run, tmp_path)
+def test_photos_that_cannot_be_read_here_have_rows_too(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    reads_heic.cache_clear()
+    (tmp_path / "IMG_1.HEIC").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(500))
+    (tmp_path / "raw.CR2").write_bytes(b"II*\0" + bytes(500))
+    result = predict(capsys, run, tmp_path, "--quiet", status=1)
+    reads_heic.cache_clear()
+    photo, raw = read_csv(result.out)[1]
+    assert photo["error"].startswith("it is a HEIC photo, which cannot be read here; convert it")
+    assert raw["error"].startswith("it is a camera's raw file")
+    assert "passed over" not in result.err
+    assert "2 images were not read" in result.err
+
+
+@pytest.mark.parametrize("words", [[], ["--quiet"]])
+def test_that_there_was_nothing_to_judge_is_told(run, tmp_path, capsys, words):
+    """Quiet is about progress."""
+    (tmp_path / "notes.txt").write_text("passed over")
+    told = predict(capsys, run, tmp_path, *words)
     assert read_csv(told.out) == (COLUMNS, [])
     assert "there are no images" in told.err
+    assert "1 file is passed over: not an image" in told.err
 
 
 def test_a_level_of_ones_own(run, pile, capsys):

@@ -16,6 +16,7 @@ REQUIRED = {
 OPTIONAL = {
     "matplotlib": "pictures of reports: pip install 'anedl[report]'",
     "jinja2": "pages of reports: pip install 'anedl[report]'",
+    "pillow-heif": "HEIC photographs: pip install pillow-heif",
     "tensorboard": "logs for TensorBoard: pip install 'anedl[tensorboard]'",
     "wandb": "logs for Weights & Biases: pip install 'anedl[wandb]'",
 }

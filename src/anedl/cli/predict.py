@@ -103,8 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     if predictor.shortfall:
         print(f"anedl: {predictor.shortfall}", file=sys.stderr)
     sources = Sources(arguments.paths, arguments.null)
-    if not arguments.quiet:
-        tell_passed_over(sources.passed_over)
+    tell_passed_over(sources.passed_over)
     progress = ImagesProgress(sources.total, arguments.quiet)
     read = unread = 0
     try:
@@ -123,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     finally:
         progress.close()
-    if not (read or arguments.quiet):
+    if not read:
         print("anedl: there are no images in what was named; the table is empty", file=sys.stderr)
     if unread:
         what = "image was" if unread == 1 else "images were"

@@ -122,7 +122,7 @@ def gather(
     frame = side.value * 8 // 7 if cropped else side.value
     bar = None if quiet else TransferBar("decoding images")
     try:
-        cache = build_cache(items, run / "cache", frame, workers, bar)
+        cache = build_cache(items, run / "cache", frame, workers, bar, _has_begun(run))
     finally:
         if bar is not None:
             bar.close()
@@ -218,9 +218,13 @@ def require_same_roles(folder: Path, split: Split) -> None:
         )
 
 
+def _has_begun(run: Path) -> bool:
+    return any((folder / "split.json").exists() for folder in (run, run / "supervised"))
+
+
 def _require_still_there(run: Path, items: Sequence[Item]) -> None:
     """Refuse to build the images anew where some that a run was begun on are not among `items`."""
-    if not any((folder / "split.json").exists() for folder in (run, run / "supervised")):
+    if not _has_begun(run):
         return
     try:
         before = open_cache(run / "cache").items

@@ -25,6 +25,7 @@ from anedl.errors import ConfigError, DataError
 from anedl.intake.examined import Examined
 from anedl.intake.index import Entry, Source, Stamp, header_line, read_index, stamp_of
 from anedl.intake.listing import Item, Skipped
+from anedl.intake.photographs import HEIC, reads_heic
 from anedl.intake.pool import examine_all
 
 SAVED_EVERY = 256  # files: what an interruption can lose
@@ -94,11 +95,13 @@ def build_cache(
     side: int,
     workers: int = 0,
     progress: Callable[[int, int | None], None] | None = None,
+    begun: bool = False,
 ) -> ImageCache:
     """Decode every item once into `folder`, or open what is there if no file has changed.
 
     `workers` processes decode; with 0 this one does. `progress` is told the bytes of frames so far
-    and their total, files that are skipped included.
+    and their total, files that are skipped included. Unless a run has `begun` on what is there,
+    photographs that could not be read for want of a package are tried again once it is installed.
 
     Raises:
         ConfigError: `side` is below 8.
@@ -110,7 +113,9 @@ def build_cache(
     with _locked(folder):
         old = _read(folder, side)
         if old is not None and [entry.source for entry in old.entries] == sources:
-            return old
+            wanting = any(entry.reason == HEIC for entry in old.entries)
+            if begun or not (wanting and reads_heic()):
+                return old
         _require_space(folder, len(items) * side * side * 3)
         _build(sources, folder, side, workers, old, progress)
     return open_cache(folder)

@@ -10,7 +10,8 @@ such a file tells it from a dark picture, and brightening each by its own values
 incomparable, so it comes out dark; `decode_deep` says how many bits it uses.
 
 Nothing here blocks or runs another program: pipes and devices are not opened, and formats that
-Pillow hands to an interpreter (EPS, WMF) are refused.
+Pillow hands to an interpreter (EPS, WMF) are refused. What needs more than Pillow is the subject of
+`photographs`.
 """
 
 import errno
@@ -32,6 +33,16 @@ from PIL import Image, UnidentifiedImageError
 from anedl.data.dataset import UInt8Array, to_rgb
 from anedl.errors import DataError
 from anedl.intake.names import shown
+from anedl.intake.photographs import (
+    HEIC,
+    HEIC_SUFFIXES,
+    ODD_HEIC,
+    RAW,
+    RAW_SUFFIXES,
+    START,
+    is_heic,
+    reads_heic,
+)
 
 MOST_PIXELS = 120_000_000  # the largest cameras make 102 million; decoding takes 8 bytes a pixel
 ORIENTATION = 0x0112  # the EXIF tag
@@ -104,34 +115,44 @@ def header_size(path: Path) -> tuple[int, int]:
 
 
 def holds_image(path: Path) -> bool:
-    """Whether a file's first bytes are those of a common image format, whatever its name."""
+    """Whether a file's first bytes are those of a common image format, whatever its name.
+
+    It may yet be one that cannot be read here.
+    """
     try:
         with _opened(path, _SIGNED):
             return True
-    except UnreadableError:
-        return False
+    except UnreadableError as error:
+        return error.reason in (HEIC, ODD_HEIC)
 
 
 @functools.cache
 def image_suffixes() -> frozenset[str]:
-    """The endings (".jpg" …) of all files that can be decoded here."""
+    """The endings (".jpg" …) of images, of photographs that cannot be read here among them."""
     with _QUIET:
         known = Image.registered_extensions()
-    return frozenset(suffix for suffix, name in known.items() if name in _readable_formats())
+    readable = {suffix for suffix, name in known.items() if name in _readable_formats()}
+    return HEIC_SUFFIXES | RAW_SUFFIXES | readable
 
 
 @functools.cache
 def _readable_formats() -> tuple[str, ...]:
     Image.init()
+    reads_heic()
     return tuple(name for name in Image.ID if name not in _REFUSED)
 
 
 @contextmanager
 def _opened(path: Path, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
     """The image in a file, its header read and believable; every failure is Unreadable."""
+    is_raw = path.suffix.lower() in RAW_SUFFIXES
+    start = b""
     try:
         with _QUIET, _open_regular(path) as file:
+            start = file.read(START)
             known = formats if formats is not None else _readable_formats()
+            if is_raw:  # unless it is an ordinary image under such a name
+                known = tuple(name for name in _SIGNED if name != "TIFF")
             # A file object, not a path: by path Pillow may map the file, and die if it shrinks.
             with Image.open(file, formats=known) as image:
                 width, height = image.size
@@ -140,9 +161,20 @@ def _opened(path: Path, formats: tuple[str, ...] | None = None) -> Iterator[Imag
                 yield image
     except UnreadableError:
         raise
+    except UnidentifiedImageError as error:
+        raise UnreadableError(path, _unidentified(is_raw, start)) from error
     except Exception as error:
         # Damaged headers make the decoders stumble in ways no list of exceptions covers.
         raise UnreadableError(path, _sentence(error)) from error
+
+
+def _unidentified(is_raw: bool, start: bytes) -> str:
+    """What is known of a file that begins so and that Pillow does not know."""
+    if is_raw:
+        return RAW
+    if is_heic(start):
+        return ODD_HEIC if reads_heic() else HEIC
+    return "its content is not an image of any format known here"
 
 
 def _open_regular(path: Path) -> BinaryIO:
@@ -218,8 +250,6 @@ def _sentence(error: Exception) -> str:
     """What an exception means for the reader of a table."""
     if isinstance(error, OSError) and error.errno in _TROUBLES:
         return _TROUBLES[error.errno]
-    if isinstance(error, UnidentifiedImageError):
-        return "its content is not an image of any format known here"
     if isinstance(error, Image.DecompressionBombError):
         return _too_large("far more pixels")
     if isinstance(error, MemoryError):
