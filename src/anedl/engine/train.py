@@ -24,6 +24,7 @@ from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
 from anedl.engine.judge import judge
 from anedl.engine.load import problem_of
+from anedl.engine.lock import sole_training
 from anedl.engine.log import Display, open_sinks
 from anedl.engine.model import build_method, choose_device, wake
 from anedl.engine.placement import build_stream, is_resident, placed
@@ -65,7 +66,20 @@ def train(
     `problem` takes the place of what the spec's setting would load. `after_save` is called with
     the step of each checkpoint once that is on disk.
     """
-    _prepare_folder(folder, spec, surroundings.resume)
+    _check_folder(folder, spec, surroundings.resume)
+    with sole_training(folder):
+        return _train(spec, folder, surroundings, problem, after_save)
+
+
+def _train(
+    spec: RunSpec,
+    folder: Path,
+    surroundings: Surroundings,
+    problem: Problem | None,
+    after_save: Callable[[int], None] | None,
+) -> dict[str, Any]:
+    if (folder / "config.json").exists():  # else the folder may be anything, a user's home too
+        sweep(folder)
     device = choose_device(surroundings.device)
     if problem is None:
         problem = problem_of(spec, folder, surroundings.data_root)
@@ -206,7 +220,8 @@ def build_stepper(
     return Stepper(method, average, stream, spec.train, precision, execution)
 
 
-def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
+def _check_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
+    """Refuse a folder that holds another run, or this one unless it is to go on."""
     written = folder / "config.json"
     if written.exists() and not resume:
         raise ConfigError(
@@ -219,9 +234,6 @@ def _prepare_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
             f"({describe_differences(before, spec)}); continue it with --config {written}, or "
             f"choose another folder"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    if written.exists():  # else the folder may be anything, a user's home too
-        sweep(folder)
 
 
 def _check_split(path: Path, problem: Problem) -> None:

@@ -1,0 +1,45 @@
+"""One training at a time in a run folder: two would write each other's checkpoints."""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from anedl.errors import ConfigError
+
+_TAKEN = (errno.EACCES, errno.EAGAIN)
+
+
+@contextmanager
+def sole_training(folder: Path) -> Iterator[None]:
+    """Keep other processes from training in `folder`; the lock ends with this one, however it ends.
+
+    Raises:
+        ConfigError: another process trains there.
+    """
+    path = folder / "state" / "lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            # Not `flock`: that lock would live on in worker processes that outlive a killed run.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                file.seek(0)
+                raise ConfigError(
+                    f"{folder}: process {file.read().strip() or '?'} is training in this folder; "
+                    f"wait for it or stop it, or choose another folder"
+                ) from error
+            # A file system without locks: nothing can be known of others.
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            if not (folder / "config.json").exists():  # refused: the folder stays free
+                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.parent.rmdir()
