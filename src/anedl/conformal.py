@@ -72,7 +72,7 @@ class CrossPValues:
         if level < self.finest:
             return (
                 f"{self.images} images in {self.folds} folds cannot reject anything at "
-                f"{percent(level)}: the finest level is {percent(self.finest)}"
+                f"{percent(level)}: the finest level is {percent_upwards(self.finest)}"
             )
         return (
             f"cross-conformal, {self.images} images in {self.folds} folds: rejecting at "
@@ -363,9 +363,7 @@ def percent(share: float) -> str:
 
 def percent_upwards(level: float) -> str:
     """The same of a positive level, rounded up: whoever asks for what is written gets it."""
-    digits = 3 if level >= 0.01 else 1 - floor(log10(level))
-    scale: float = 10**digits
-    return percent(ceil(level * scale - 1e-9) / scale)
+    return f"{100 * askable(level):.3g} %"
 
 
 def _promise(limit: Threshold) -> str:

@@ -29,10 +29,10 @@ def replacing(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # A folder, since some writers have temporary files of their own beside what they write.
     place = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    place.mkdir(exist_ok=True)
     temporary = place / path.name
     try:
         with naming(path):
+            place.mkdir(exist_ok=True)
             yield temporary
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
@@ -65,8 +65,12 @@ def sweep(folder: Path) -> None:
     Only for a folder in which nobody else is writing.
     """
     for found in list(folder.rglob(".*.tmp")):
-        if _TEMPORARY.fullmatch(found.name) and found.is_dir():
+        if not _TEMPORARY.fullmatch(found.name):
+            continue
+        if found.is_dir():
             shutil.rmtree(found, ignore_errors=True)
+        else:  # earlier versions wrote into a file of that name
+            found.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -102,7 +106,10 @@ def _disk_fault(error: Exception) -> int | None:
         number, named = int(quoted[1]) if quoted else None, None
     if number not in DISK_FAULTS:
         return None
-    is_ours = named is None or _TEMPORARY.fullmatch(Path(os.fsdecode(named)).parent.name)
+    if named is None:
+        return number
+    place = Path(os.fsdecode(named))
+    is_ours = any(_TEMPORARY.fullmatch(name) for name in (place.name, place.parent.name))
     return number if is_ours else None
 
 

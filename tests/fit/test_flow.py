@@ -234,6 +234,50 @@ def test_a_refusal_to_go_on_leaves_the_run_as_it_was(copied, folders, tmp_path, 
     assert contents(copied) == before
 
 
+def test_new_images_and_another_size_are_refused_before_anything_is_decoded(
+    copied, folders, tmp_path, short
+):
+    labelled, pile = tmp_path / "labelled", tmp_path / "pile"
+    shutil.copytree(folders[0], labelled)
+    shutil.copytree(folders[1], pile)
+    before = contents(copied / "cache")
+    cases = {
+        "--image-size 12 ": {**short, "image_size": 9},
+        "aaa.png is new": short,
+    }
+    for message, wishes in cases.items():
+        if message == "aaa.png is new":
+            shutil.copy(next(pile.glob("*.png")), pile / "aaa.png")
+        with pytest.raises(ConfigError, match=message):
+            fit(labelled, pile, copied, Wishes(**wishes, resume=True), silent)
+        assert contents(copied / "cache") == before
+
+
+def test_photographs_that_a_run_was_begun_without_stay_unread(copied, folders, tmp_path, short):
+    """Also where they were not even listed when it was begun, as in earlier versions."""
+    labelled, pile = tmp_path / "labelled", tmp_path / "pile"
+    shutil.copytree(folders[0], labelled)
+    shutil.copytree(folders[1], pile)
+    split = (copied / "split.json").read_bytes()
+    # A picture that can be read under that name stands for one that now can.
+    shutil.copy(next(pile.glob("*.png")), pile / "AAA.heic")
+    wishes = Wishes(**short, resume=True)
+    for _ in range(2):
+        look(labelled, pile, copied, wishes, silent)
+        assert len(open_cache(copied / "cache").items) == 36 + 40
+        shutil.rmtree(copied / "cache")  # then only skipped.csv knows
+    assert (copied / "split.json").read_bytes() == split
+
+
+def test_going_on_sweeps_what_a_killed_process_left(copied, folders, no_pages, short):
+    left = [copied / f".{name}.999999.tmp" for name in ("triage.csv", "fit.json")]
+    left[0].mkdir()
+    (left[0] / "triage.csv").write_text("half of th")
+    left[1].write_text("as earlier versions left it")
+    fit(*folders, copied, Wishes(**short, resume=True), silent)
+    assert not any(path.exists() for path in left)
+
+
 def test_false_alarms_are_promised_in_place_of_lost_inliers(folders, tmp_path, no_pages, short):
     wishes = Wishes(**short, level=0.3, benjamini_hochberg=True)
     fitted = fit(*folders, tmp_path / "run", wishes, silent)

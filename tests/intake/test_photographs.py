@@ -1,6 +1,7 @@
 """HEIC from telephones and raw files from cameras: told apart, and read where they can be."""
 
 import io
+import os
 import sys
 from types import SimpleNamespace
 
@@ -150,8 +151,12 @@ def test_once_the_package_is_installed_photos_are_tried_again_unless_a_run_has_b
     first = build_cache(items, tmp_path / "cache", 8)
     assert [(entry.name, entry.reason) for entry in first.skipped] == [("a.heic", HEIC)]
     installed(monkeypatch)
-    begun = build_cache(items, tmp_path / "cache", 8, begun=True)
-    assert [item.name for item in begun.items] == ["b.png"]
+    unread = {pile / "a.heic": HEIC}
+    os.utime(pile / "b.png", (1, 1))  # so that it must be looked at again
+    for _ in range(2):
+        begun = build_cache(list_pile(pile).items, tmp_path / "cache", 8, unread=unread)
+        assert [item.name for item in begun.items] == ["b.png"]
+        assert [(entry.name, entry.reason) for entry in begun.skipped] == [("a.heic", HEIC)]
     again = build_cache(items, tmp_path / "cache", 8)
     assert [item.name for item in again.items] == ["a.heic", "b.png"]
     assert again.images[0].reshape(-1, 3)[0].tolist() == [10, 20, 30]

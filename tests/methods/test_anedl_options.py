@@ -21,6 +21,7 @@ from tests.methods.anedl_parts import (
 )
 
 from anedl.contrast import contrast
+from anedl.engine.spec import make_spec
 from anedl.errors import ConfigError
 from anedl.methods.anedl import Anedl
 from anedl.methods.anedl_config import RELEASED, AnedlConfig
@@ -353,10 +354,6 @@ def test_the_task_fills_in_what_was_left_open():
         {"pool_ratio": 0},
         {"top_m": 0},
         {"head_width": 0},
-        {"lambda_1": -1e-4},
-        {"lambda_2": -1e-4},
-        {"consistency_weight": -0.1},
-        {"networks_teach": True},
         {"selected_evidence": -1.0},
         {"contrast_weight": -1.0},
         {"rotation_weight": -1.0},
@@ -371,6 +368,23 @@ def test_impossible_values_are_refused(options):
     (name,) = options
     with pytest.raises(ConfigError, match=name):
         AnedlConfig(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lambda_1": -1e-4},
+        {"lambda_2": -1e-4},
+        {"consistency_weight": -0.1},
+        {"networks_teach": True},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_meant_is_refused_and_what_was_trained_stays_readable(options):
+    (name,) = options
+    with pytest.raises(ConfigError, match=name):
+        make_spec("digits", "anedl", options=options)
+    assert getattr(AnedlConfig(**options), name) == options[name]
 
 
 def test_more_than_all_classes_cannot_be_summed():

@@ -135,6 +135,18 @@ def test_an_image_replaced_since_is_not_laid_out_under_the_old_verdict(run_folde
     assert sum(name.startswith(("09.png", "10.png")) for name in written) >= 2
 
 
+@pytest.mark.parametrize("form", ["label-studio", "fiftyone"])
+def test_a_pile_out_of_reach_does_not_empty_what_was_written(run_folder, capsys, form):
+    assert main(["triage", str(run_folder), "--as", form]) == 0
+    out = run_folder / "triage" / form
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    (run_folder.parent / "pile").rename(run_folder.parent / "elsewhere")
+    capsys.readouterr()
+    assert main(["triage", str(run_folder), "--as", form]) == 1
+    assert "none of the 30 images can be laid out; the first, " in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_what_was_laid_out_before_an_image_was_replaced(run_folder, capsys):
     """A copy is still the picture that was judged; a link is not."""
     for form in ("folders", "links"):

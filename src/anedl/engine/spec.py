@@ -151,6 +151,7 @@ def make_spec(
     _check_names(entry, options or {})
     config = _train_config(a_setting.dataset, entry, budget, train or {})
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
+    method_config.check_wishes()
     config = config.resolved(a_setting.backbone, method_config.networks_in_turn)
     _check_networks(config, method_config)
     return RunSpec(
@@ -235,6 +236,8 @@ def _check_networks(train: TrainConfig, options: MethodConfig) -> None:
 def _check_engine(entry: Entry) -> None:
     """Tell what is wrong with the `engine` of a user's class as being wrong in that file."""
     try:
+        if "pretrain_epochs" in entry.engine:
+            raise ConfigError("pretrain_epochs: state pretrain_share, which goes with any length")
         from_json(TrainConfig, dict(entry.engine))
     except ConfigError as error:
         raise ConfigError(f"{entry.source}: engine of {entry.method.__name__}: {error}") from error

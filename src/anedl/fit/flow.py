@@ -15,7 +15,7 @@ from anedl.engine.own import make_problem
 from anedl.engine.results import describe_device
 from anedl.errors import AnedlError, ConfigError
 from anedl.export.card import write_card
-from anedl.files import write_json
+from anedl.files import sweep, write_json
 from anedl.fit import choices
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import compare_models
@@ -109,6 +109,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     """
     started = time.monotonic()
     gathered, taken, setting = _look(labelled, pile, run, wishes, say)
+    sweep(run)
     problem = replace(
         make_problem(setting, gathered.cache.images, gathered.labels, gathered.split),
         workers=worker_count(wishes.workers),

@@ -10,7 +10,7 @@ import fcntl
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -95,13 +95,14 @@ def build_cache(
     side: int,
     workers: int = 0,
     progress: Callable[[int, int | None], None] | None = None,
-    begun: bool = False,
+    unread: Mapping[Path, str] | None = None,
 ) -> ImageCache:
     """Decode every item once into `folder`, or open what is there if no file has changed.
 
     `workers` processes decode; with 0 this one does. `progress` is told the bytes of frames so far
-    and their total, files that are skipped included. Unless a run has `begun` on what is there,
-    photographs that could not be read for want of a package are tried again once it is installed.
+    and their total, files that are skipped included. Photographs that could not be read for want of
+    a package are tried again once it is installed. `unread` are files to skip unseen, with why: a
+    run that has begun must find the images that it began on and no others.
 
     Raises:
         ConfigError: `side` is below 8.
@@ -113,11 +114,14 @@ def build_cache(
     with _locked(folder):
         old = _read(folder, side)
         if old is not None and [entry.source for entry in old.entries] == sources:
-            wanting = any(entry.reason == HEIC for entry in old.entries)
-            if begun or not (wanting and reads_heic()):
+            wanting = any(
+                entry.reason == HEIC and entry.item.path not in (unread or {})
+                for entry in old.entries
+            )
+            if not (wanting and reads_heic()):
                 return old
         _require_space(folder, len(items) * side * side * 3)
-        _build(sources, folder, side, workers, old, progress)
+        _build(sources, folder, side, workers, old, unread or {}, progress)
     return open_cache(folder)
 
 
@@ -133,18 +137,24 @@ def open_cache(folder: Path) -> ImageCache:
     return cache
 
 
+def discard_cache(folder: Path) -> None:
+    """Make it as if there were none; it is built anew when it is asked for."""
+    (folder / INDEX).unlink(missing_ok=True)
+
+
 def _build(
     sources: Sequence[Source],
     folder: Path,
     side: int,
     workers: int,
     old: ImageCache | None,
+    unread: Mapping[Path, str],
     progress: Callable[[int, int | None], None] | None,
 ) -> None:
     """Write `pixels.npy` and `index.jsonl` in `partial/`, then put them in their place."""
     partial = folder / PARTIAL
     partial.mkdir(exist_ok=True)
-    entries = _resumable(partial, side, sources)
+    entries = _resumable(partial, side, sources, unread)
     kept = sum(not entry.reason for entry in entries)
     frame_bytes = side * side * 3
     try:
@@ -156,7 +166,7 @@ def _build(
             index.writelines(entry.to_json() + "\n" for entry in entries)
             unsaved: list[Entry] = []
             done = len(entries)
-            for entry, frame in _examined(sources[done:], side, workers, old):
+            for entry, frame in _examined(sources[done:], side, workers, old, unread):
                 if frame is not None:
                     pixels.write(frame.tobytes())
                     kept += 1
@@ -188,7 +198,11 @@ def _build(
 
 
 def _examined(
-    sources: Sequence[Source], side: int, workers: int, old: ImageCache | None
+    sources: Sequence[Source],
+    side: int,
+    workers: int,
+    old: ImageCache | None,
+    unread: Mapping[Path, str],
 ) -> Iterator[tuple[Entry, UInt8Array | None]]:
     """Entry and frame of every source in order: from the old cache where the file is the same."""
     known: dict[tuple[Path, Stamp], tuple[int, Entry]] = {}
@@ -197,9 +211,16 @@ def _examined(
         for row, entry in enumerate(rows):
             if entry.stamp is not None:
                 known[entry.item.path, entry.stamp] = row, entry
-    new = [item.path for item, stamp in sources if stamp is None or (item.path, stamp) not in known]
+    new = [
+        item.path
+        for item, stamp in sources
+        if item.path not in unread and (stamp is None or (item.path, stamp) not in known)
+    ]
     answers = examine_all(new, side, workers)
     for item, stamp in sources:
+        if item.path in unread:
+            yield Entry(item, stamp, reason=unread[item.path]), None
+            continue
         copied = None if stamp is None else known.get((item.path, stamp))
         if copied is not None and old is not None:
             row, entry = copied
@@ -213,7 +234,9 @@ def _examined(
             yield Entry(item, stamp, reason=answer), None
 
 
-def _resumable(partial: Path, side: int, sources: Sequence[Source]) -> list[Entry]:
+def _resumable(
+    partial: Path, side: int, sources: Sequence[Source], unread: Mapping[Path, str]
+) -> list[Entry]:
     """The entries of an interrupted build that are still right and whose pixels are there."""
     entries: list[Entry] = []
     try:
@@ -225,7 +248,9 @@ def _resumable(partial: Path, side: int, sources: Sequence[Source]) -> list[Entr
         return entries
     for entry, source in zip(found, sources, strict=False):
         rows -= not entry.reason
-        if entry.source != source or rows < 0:
+        other = entry.source != source or rows < 0
+        wanting = entry.reason == HEIC and reads_heic()
+        if other or (wanting and entry.item.path not in unread):
             break
         entries.append(entry)
     return entries

@@ -13,7 +13,7 @@ import numpy as np
 from anedl import files
 from anedl.data.dataset import IntArray
 from anedl.intake.cache import ImageCache
-from anedl.intake.cells import shielded
+from anedl.intake.cells import shielded, unshielded
 from anedl.intake.duplicates import NEAR_DISTANCE, exact_groups, shared_with
 from anedl.intake.listing import Skipped
 from anedl.intake.partition import Partition
@@ -150,6 +150,19 @@ def write_skipped(path: Path, skipped: Sequence[Skipped]) -> None:
         part = "labelled" if entry.labelled else "pile"
         writer.writerow([part, shielded(entry.name), shielded(entry.reason)])
     files.write_text(path, text.getvalue())
+
+
+def read_skipped(run: Path) -> list[Skipped]:
+    """The files that a run says it did not use; none where it says nothing."""
+    try:
+        with (run / "skipped.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return [
+            Skipped(unshielded(row["name"]), unshielded(row["reason"]), row["part"] == "labelled")
+            for row in rows
+        ]
+    except (OSError, ValueError, KeyError, csv.Error):
+        return []
 
 
 def _repeats(groups: IntArray, ours: IntArray, pile: IntArray) -> Repeats:

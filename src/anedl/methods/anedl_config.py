@@ -196,11 +196,10 @@ class AnedlConfig(LabelledViewsConfig):
             raise ConfigError(f"option pool_views: takes exactly two, got {len(self.pool_views)}")
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
             raise ConfigError(f"selection_share must lie in 0…1, got {self.selection_share}")
-        for name in ("lambda_p", "lambda_n", "lambda_1", "lambda_2", "kl_weight", "kl_ramp_epochs",
-                     "variance_weight", "consistency_weight", "fixmatch_weight", "debias_tau",
-                     "selected_evidence", "rotation_weight", "contrast_weight",
-                     "pseudo_label_temperature"):  # fmt: skip
-            if (getattr(self, name) or 0) < 0:
+        for name in ("lambda_p", "lambda_n", "kl_weight", "kl_ramp_epochs", "variance_weight",
+                     "fixmatch_weight", "debias_tau", "selected_evidence",
+                     "rotation_weight", "contrast_weight", "pseudo_label_temperature"):  # fmt: skip
+            if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
         for name in ("debias_momentum", "fixmatch_threshold", "selection_quota", "cutmix"):
             if not 0 <= getattr(self, name) <= 1:
@@ -227,11 +226,6 @@ class AnedlConfig(LabelledViewsConfig):
                 "option selection_score: energy is lost in a mean of probabilities; take another, "
                 "or selection_memory 0"
             )
-        if self.networks_teach and self.networks == 1:
-            raise ConfigError(
-                "option networks_teach: there is one network, and none before it; set networks to "
-                "2 or more"
-            )
         if self.networks > 1 and self.remembers:
             raise ConfigError(
                 "option networks: several cannot share what one averaged model remembers; set "
@@ -250,6 +244,17 @@ class AnedlConfig(LabelledViewsConfig):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {value}")
+
+    def check_wishes(self) -> None:
+        """Weights below zero; teachers where there are none."""
+        for name in ("lambda_1", "lambda_2", "consistency_weight"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigError(f"option {name}: must not be negative, got {getattr(self, name)}")
+        if self.networks_teach and self.networks == 1:
+            raise ConfigError(
+                "option networks_teach: there is one network, and none before it; set networks to "
+                "2 or more"
+            )
 
     @property
     def _contrasts_selected(self) -> bool:

@@ -152,6 +152,13 @@ class MethodConfig:
         """Networks that share a run, one after the other; see `Method.retire`."""
         return 1
 
+    def check_wishes(self) -> None:
+        """Refuse what cannot be meant where a run is asked for; what was trained stays readable.
+
+        Raises:
+            ConfigError: says what to change.
+        """
+
     def resolved(self, task: Task) -> Self:
         """Fill in what was left open and depends on the task; a method without such keeps this."""
         return self

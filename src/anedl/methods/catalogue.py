@@ -339,8 +339,8 @@ def _parent(method: type[Method], name: str) -> Entry | None:
     if method.like is None:
         entries = [e for above in method.__mro__ for e in METHODS.values() if e.method is above]
         return entries[0] if entries else None
-    if method.like not in METHODS:
-        raise ConfigError(f"{name}: like: {unknown_name('method', method.like, METHODS)}")
+    if not isinstance(method.like, str) or method.like not in METHODS:
+        raise ConfigError(f"{name}: like: {unknown_name('method', str(method.like), METHODS)}")
     entry = METHODS[method.like]
     if not issubclass(method, entry.method):
         raise ConfigError(

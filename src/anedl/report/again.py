@@ -6,7 +6,7 @@ from typing import Any
 
 from anedl.errors import AnedlError
 from anedl.intake.decided import read_decided
-from anedl.report.run_folder import Run
+from anedl.report.run_folder import Run, read_run
 
 # What a run of `anedl fit` that does not say what was asked for may have been given besides.
 NOT_RECORDED = "--option, --target-precision and --device"
@@ -16,6 +16,8 @@ def command(run: Run) -> str:
     """What trains the run again."""
     if not run.is_own:
         return f"anedl train --config {shlex.quote(str(run.folder / 'config.json'))}"
+    if (whole := _whole(run)) is not None:
+        return command(whole)
     fit, config = run.fit or {}, run.config
     own, train, asked = config["own"], config["train"], fit.get("asked", {})
     method = fit.get("method", config["method"])
@@ -55,6 +57,8 @@ def reservations(run: Run) -> list[str]:
     """In what the command may not repeat the run, a sentence each."""
     if not run.is_own:
         return []
+    if (whole := _whole(run)) is not None:
+        return ["This is a part of a fit: the command trains all of it.", *reservations(whole)]
     found = []
     if "asked" not in (run.fit or {}):
         found.append(f"The run folder does not record {NOT_RECORDED}: add what was given of these.")
@@ -70,6 +74,16 @@ def reservations(run: Run) -> list[str]:
             f"all take as many steps as the run itself."
         )
     return found
+
+
+def _whole(run: Run) -> Run | None:
+    """The fit that a run is the labels alone or a fold of."""
+    if run.fit is not None or not (run.folder.parent / "fit.json").is_file():
+        return None
+    try:
+        return read_run(run.folder.parent)
+    except AnedlError:
+        return None
 
 
 def _options(run: Run) -> dict[str, Any]:

@@ -82,7 +82,19 @@ def lay_out(
         _claim(out, form, _digest(plan))
         already, left_out = place_files(plan, out, form == "links", objection, progress)
         return _layout(triage, out, chosen, already, left_out)
-    refused = [(i, why) for i in chosen.tolist() if (why := objection(i)) is not None]
+    refused = []
+    for done, index in enumerate(chosen.tolist(), 1):
+        if (why := objection(index)) is not None:
+            refused.append((index, why))
+        if progress is not None:
+            progress(done, len(chosen))
+    if len(refused) == len(chosen) > 0:
+        # As where a drive is not mounted: what was written before is better than nothing.
+        index, why = refused[0]
+        raise DataError(
+            f"none of the {len(chosen):,} images can be laid out; the first, "
+            f"{triage.evidence.names[index]}: {why}"
+        )
     fit_for_it = np.setdiff1d(chosen, [index for index, _ in refused])
     if form == "label-studio":
         files, left_out = label_studio_files(
@@ -93,8 +105,6 @@ def lay_out(
     _claim(out, form, None)
     for name, write in files.items():
         write(out / name)
-    if progress is not None:
-        progress(len(chosen), len(chosen))
     return _layout(triage, out, chosen, 0, sorted([*refused, *left_out]))
 
 

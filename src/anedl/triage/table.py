@@ -12,7 +12,6 @@ table is noticed, and kept where a new one takes its place.
 """
 
 import csv
-import hashlib
 import importlib
 import json
 import shutil
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from anedl.data.verify import file_digest
 from anedl.errors import DataError
 from anedl.files import replacing, write_json
 from anedl.intake.cells import shielded, unshielded
@@ -74,7 +74,7 @@ def write_table(
 def is_edited(folder: Path) -> bool:
     """Whether `triage.csv` is known to have been changed since it was written."""
     written, path = _written_digest(folder), folder / "triage.csv"
-    return written is not None and path.is_file() and _digest(path) != written
+    return written is not None and path.is_file() and file_digest(path, "sha256") != written
 
 
 def read_table(folder: Path) -> Triage:
@@ -143,8 +143,8 @@ def _write_csv(
                     shielded(cell) if isinstance(cell, str) else cell
                     for cell in (row[column] for column in COLUMNS)
                 )
-        digest = _digest(temporary)
-        if path.is_file() and _digest(path) not in (written, digest):
+        digest = file_digest(temporary, "sha256")
+        if path.is_file() and file_digest(path, "sha256") not in (written, digest):
             kept = _kept(path)
             if say is not None:
                 changed = "was" if written is not None else "may have been"
@@ -163,11 +163,6 @@ def _kept(path: Path) -> Path:
     with replacing(place) as temporary:
         shutil.copyfile(path, temporary)
     return place
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _written_digest(folder: Path) -> str | None:
