@@ -57,12 +57,18 @@ def installed(monkeypatch):
 
     def register():
         Image.register_open("HEIF", Heif, lambda start: start[4:8] == b"ftyp")
+        Image.register_extensions("HEIF", [".heic", ".heics"])
 
     monkeypatch.setattr(Image, "ID", [*Image.ID])
+    monkeypatch.setattr(Image, "EXTENSION", {**Image.EXTENSION})
     monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
     package = SimpleNamespace(register_heif_opener=register)
     monkeypatch.setitem(sys.modules, "pillow_heif", package)
     forget()
+
+
+def test_endings_that_the_package_makes_known(with_package):
+    assert {".heic", ".heics", ".png"} <= decoding.image_suffixes()
 
 
 @pytest.fixture

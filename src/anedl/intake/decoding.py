@@ -130,8 +130,9 @@ def holds_image(path: Path) -> bool:
 def image_suffixes() -> frozenset[str]:
     """The endings (".jpg" …) of images, of photographs that cannot be read here among them."""
     with _QUIET:
+        formats = _readable_formats()  # first, for it may make further endings known
         known = Image.registered_extensions()
-    readable = {suffix for suffix, name in known.items() if name in _readable_formats()}
+    readable = {suffix for suffix, name in known.items() if name in formats}
     return HEIC_SUFFIXES | RAW_SUFFIXES | readable
 
 
