@@ -240,6 +240,19 @@ def test_a_killed_worker_is_told(paths):
     assert "left: []" in result.stdout
 
 
+def test_workers_end_though_one_died_with_a_lock_in_hand(make_stream, monkeypatch):
+    monkeypatch.setattr("anedl.data.disk.GRACE_SECONDS", 0.5)
+    stream = make_stream(2)
+    stream.begin_epoch(WANTS, 0, STEPS, SELECTED)
+    stream.batch(torch.tensor(0), torch.tensor(0))
+    # The lock that the loader takes to tell its workers that it is over, never given back.
+    stream._arriving._workers_done_event._cond.acquire()
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
+    stream.close()
+    assert not any(worker.is_alive() for worker in workers)
+
+
 def test_ctrl_c_does_not_reach_a_worker(make_stream):
     """A terminal sends it to the whole group; the run decides when its workers end."""
     stream = make_stream(1)

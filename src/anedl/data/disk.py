@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ from anedl.views import View
 
 JOB_IMAGES = 32
 JOBS_AHEAD = 2  # a worker; with eight of them some 500 images wait, 150 MB of 224 × 224 pairs
+
+# How long workers may take to end by themselves; the loader gives each five seconds.
+GRACE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -209,11 +213,26 @@ class DiskStream:
     def close(self) -> None:
         """End the worker processes."""
         # The loader ends them when nobody holds its iterator, but a traceback may hold that long.
-        end_workers = getattr(self._arriving, "_shutdown_workers", None)
+        arriving: Any = self._arriving
         self._arriving, self._loader = iter(()), None
-        if end_workers is not None:
+        if not hasattr(arriving, "_shutdown_workers"):
+            return
+
+        def end_workers() -> None:
             with suppress(RuntimeError):  # of a worker that is dead already
-                end_workers()
+                arriving._shutdown_workers()
+
+        ending = Thread(target=end_workers, daemon=True)
+        ending.start()
+        with suppress(RuntimeError):  # torch tells the main thread of a dead worker, too
+            ending.join(GRACE_SECONDS)
+        if ending.is_alive():
+            # A worker that was killed may have died with a lock in hand that the loader waits for.
+            for queue in arriving._index_queues:
+                queue.cancel_join_thread()
+            for worker in arriving._workers:
+                worker.kill()
+                worker.join()
 
 
 def _as_it_is(made: Any) -> Any:
