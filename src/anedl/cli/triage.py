@@ -8,15 +8,8 @@ that is gone, or that shows another picture than the one that was judged, is lef
 import argparse
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from anedl.errors import DataError
-
-if TYPE_CHECKING:
-    from anedl.intake.index import Entry
 
 SHOWN = 10  # images left out that are named on the screen
 
@@ -67,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lay out, say what is where, and end with 1 if an image had to be left out."""
     from anedl.intake.decided import Decided, read_decided
+    from anedl.intake.fitted import open_run_cache, rows_of_pile
     from anedl.intake.unchanged import why_another
     from anedl.triage.layouts import lay_out
     from anedl.triage.table import is_edited, read_table
@@ -91,7 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
             )
         tell_promise(arguments.run, arguments.bh, len(triage) - len(answers))
     out = arguments.out or arguments.run / "triage" / arguments.form
-    pile = pile_entries(arguments.run, triage.evidence.names)
+    cache = open_run_cache(arguments.run)
+    readable = [entry for entry in cache.entries if not entry.reason]
+    rows = rows_of_pile(arguments.run, cache, triage.evidence.names)
+    pile = [readable[row] for row in rows]
     progress = ImagesBar()
     layout = lay_out(
         triage,
@@ -129,25 +126,6 @@ def tell_promise(run: Path, level: float, judged: int) -> None:
     calibration = read_calibration(run, model_of(run, None))
     if calibration is not None:
         print(false_alarms_promise(level, len(calibration.scores("pile")), judged))
-
-
-def pile_entries(run: Path, names: Sequence[str]) -> "list[Entry]":
-    """What the run's image cache knows of the file behind each name of the table."""
-    from anedl.intake.fitted import open_run_cache
-
-    # Labelled images are in the cache too, and may bear the same names below their own folder.
-    entries = {
-        entry.item.name: entry
-        for entry in open_run_cache(run).entries
-        if entry.item.label is None and not entry.reason
-    }
-    if missing := [name for name in names if name not in entries]:
-        files_are = "file is" if len(missing) == 1 else "files are"
-        raise DataError(
-            f"{run / 'triage.csv'}: {len(missing):,} {files_are} not in the pile of this run, the "
-            f"first is {missing[0]!r}; restore the column `file`"
-        )
-    return [entries[name] for name in names]
 
 
 class ImagesBar:

@@ -11,11 +11,15 @@ import torch
 from anedl.data.dataset import IntArray
 from anedl.data.progress import TransferBar
 from anedl.data.protocol import Split
-from anedl.data.split_file import read_split
 from anedl.engine.own import OWN, labels_of
-from anedl.engine.spec import read_spec
 from anedl.errors import ConfigError, DataError
 from anedl.files import write_json
+from anedl.fit.begun import (
+    has_begun,
+    require_same_frames,
+    require_same_roles,
+    unread_to_the_end,
+)
 from anedl.fit.choices import FEWEST_A_CLASS, Choice, choose_augmentation, choose_side
 from anedl.fit.copies import recorded_distance, remedy_for, same_files
 from anedl.fit.decisions import (
@@ -26,16 +30,14 @@ from anedl.fit.decisions import (
     require_enough,
 )
 from anedl.fit.roles import Roles, deal_roles
-from anedl.intake.cache import INDEX, ImageCache, build_cache, discard_cache, open_cache
+from anedl.intake.cache import INDEX, ImageCache, build_cache, discard_cache
 from anedl.intake.decided import Decided, write_decided
 from anedl.intake.describing import describe
 from anedl.intake.duplicates import duplicate_groups, exact_groups, shared_with
 from anedl.intake.facts import image_sizes
-from anedl.intake.findings import Findings, find, read_skipped, write_skipped
+from anedl.intake.findings import Findings, find, write_skipped
 from anedl.intake.index import stamp_of
-from anedl.intake.listing import Item, Skipped, list_labelled, list_pile, require_some_there
-from anedl.intake.names import shown
-from anedl.intake.photographs import HEIC_SUFFIXES, RAW_SUFFIXES
+from anedl.intake.listing import Skipped, list_labelled, list_pile, require_some_there
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,11 @@ def gather(
     classes = tuple(sorted({item.label for item in ours.items if item.label is not None}))
     if len(classes) < 2:
         raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
-    unread = _require_same_images(run, items) if _has_begun(run) else {}
+    unread = unread_to_the_end(run, items) if has_begun(run) else {}
     side = choose_side(image_sizes(items), device, image_size)
     assert isinstance(side.value, int)
     way = choose_augmentation(side.value, augmentation).value
-    _require_same_frames(run, side.value, str(way))
+    require_same_frames(run, side.value, str(way))
     # The size that views are cut from, so that no image is ever resized twice.
     cropped = way == "imagenet"
     frame = side.value * 8 // 7 if cropped else side.value
@@ -213,78 +215,6 @@ def gather(
         cache, classes, labels, groups, split, roles.fresh, roles.decoys, pile_positions, findings,
         skipped, side, decided, answers, roles.folds, roles.fold,
     )  # fmt: skip
-
-
-def require_same_roles(folder: Path, split: Split) -> None:
-    """Refuse to go on with a run in `folder`, if there is one, that gave its images other roles.
-
-    Raises:
-        ConfigError: it was begun on other images, or they were dealt out in another way.
-    """
-    written = folder / "split.json"
-    if written.exists() and read_split(written) != split:
-        raise ConfigError(
-            f"{folder}: this run was begun on other images, or with another seed, target, "
-            f"--near-distance or number of folds; restore what has changed, or choose another "
-            f"folder"
-        )
-
-
-def _has_begun(run: Path) -> bool:
-    return any((folder / "split.json").exists() for folder in (run, run / "supervised"))
-
-
-def _require_same_images(run: Path, items: Sequence[Item]) -> dict[Path, str]:
-    """Which files a run that has begun did not read, and why: they stay unread to its end.
-
-    Raises:
-        ConfigError: some that it read are not among `items`, or there are new ones.
-    """
-    try:
-        entries = open_cache(run / "cache").entries
-    except DataError:  # deleted: the list of files that were not used is left
-        reasons = {(entry.labelled, entry.name): entry.reason for entry in read_skipped(run)}
-        found = ((item, reasons.get((item.label is not None, item.name))) for item in items)
-        return {item.path: reason for item, reason in found if reason is not None}
-    before = {(entry.item.label, entry.item.name): entry for entry in entries}
-    now = {(item.label, item.name): item for item in items}
-    read = [key for key, entry in before.items() if not entry.reason]
-    if gone := [name for label, name in read if (label, name) not in now]:
-        raise ConfigError(
-            f"{run}: this run was begun on other images: {len(gone):,} of its {len(read):,} are "
-            f"not there, the first is {shown(gone[0])}; restore them, or choose another folder"
-        )
-    unread = {}
-    for key, item in now.items():
-        if key in before:
-            if before[key].reason:
-                unread[item.path] = before[key].reason
-        elif item.path.suffix.lower() in HEIC_SUFFIXES | RAW_SUFFIXES:
-            # A run from before such files were listed as images; it did without them.
-            unread[item.path] = "it is a photograph that could not be read when the run was begun"
-        else:
-            raise ConfigError(
-                f"{run}: this run was begun on other images: {shown(item.name)} is new; take it "
-                f"away again, or choose another folder"
-            )
-    return unread
-
-
-def _require_same_frames(run: Path, side: int, augmentation: str) -> None:
-    """Refuse to decode the images of a run that has begun in another size.
-
-    Raises:
-        ConfigError: says which options it was begun with.
-    """
-    for folder in (run, run / "supervised"):
-        if (folder / "config.json").exists():
-            terms = read_spec(folder / "config.json").terms
-            if (terms.image_size, terms.augmentation) != (side, augmentation):
-                raise ConfigError(
-                    f"{run}: this run was begun with --image-size {terms.image_size} "
-                    f"--augmentation {terms.augmentation}; give these, or choose another folder"
-                )
-            return
 
 
 def fold_split(gathered: Gathered, number: int) -> Split:

@@ -17,8 +17,9 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec, read_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
+from anedl.fit.begun import require_same_roles
 from anedl.fit.choices import FOLDS_TIME, Choice, choose_length, execution_for
-from anedl.fit.gather import Gathered, fold_split, require_same_roles
+from anedl.fit.gather import Gathered, fold_split
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
 from anedl.methods.catalogue import full_name, get_method

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 import numpy as np
@@ -95,7 +96,7 @@ def build_cache(
     side: int,
     workers: int = 0,
     progress: Callable[[int, int | None], None] | None = None,
-    unread: Mapping[Path, str] | None = None,
+    unread: Mapping[Path, str] = MappingProxyType({}),
 ) -> ImageCache:
     """Decode every item once into `folder`, or open what is there if no file has changed.
 
@@ -113,15 +114,14 @@ def build_cache(
     sources = [(item, stamp_of(item.path)) for item in items]
     with _locked(folder):
         old = _read(folder, side)
-        if old is not None and [entry.source for entry in old.entries] == sources:
-            wanting = any(
-                entry.reason == HEIC and entry.item.path not in (unread or {})
-                for entry in old.entries
-            )
-            if not (wanting and reads_heic()):
-                return old
+        if (
+            old is not None
+            and [entry.source for entry in old.entries] == sources
+            and not any(_can_be_read_now(entry, unread) for entry in old.entries)
+        ):
+            return old
         _require_space(folder, len(items) * side * side * 3)
-        _build(sources, folder, side, workers, old, unread or {}, progress)
+        _build(sources, folder, side, workers, old, unread, progress)
     return open_cache(folder)
 
 
@@ -248,12 +248,15 @@ def _resumable(
         return entries
     for entry, source in zip(found, sources, strict=False):
         rows -= not entry.reason
-        other = entry.source != source or rows < 0
-        wanting = entry.reason == HEIC and reads_heic()
-        if other or (wanting and entry.item.path not in unread):
+        if entry.source != source or rows < 0 or _can_be_read_now(entry, unread):
             break
         entries.append(entry)
     return entries
+
+
+def _can_be_read_now(entry: Entry, unread: Mapping[Path, str]) -> bool:
+    """Whether a photograph was skipped for want of a package that is there by now."""
+    return entry.reason == HEIC and entry.item.path not in unread and reads_heic()
 
 
 def _read(folder: Path, side: int | None = None) -> ImageCache | None:

@@ -6,6 +6,7 @@ manual stand for them.
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,23 @@ def open_run_cache(run: Path) -> ImageCache:
         raise DataError(
             f"{run / 'cache'}: no complete image cache; build it again: {command_to_decode(run)}"
         ) from None
+
+
+def rows_of_pile(run: Path, cache: ImageCache, names: Sequence[str]) -> list[int]:
+    """The row of the cache that holds each image of a run's table of its pile, by name.
+
+    Raises:
+        DataError: a name is not of the pile.
+    """
+    # Labelled images are in the cache too, and may bear the same names below their own folder.
+    rows = {item.name: row for row, item in enumerate(cache.items) if item.label is None}
+    if missing := [name for name in names if name not in rows]:
+        files_are = "file is" if len(missing) == 1 else "files are"
+        raise DataError(
+            f"{run / 'triage.csv'}: {len(missing):,} {files_are} not in the pile of this run, the "
+            f"first is {missing[0]!r}; restore the column `file`"
+        )
+    return [rows[name] for name in names]
 
 
 def _said(run: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from anedl.data.dataset import IntArray
 from anedl.errors import ConfigError, DataError
 from anedl.intake.decided import Decided, read_decided
-from anedl.intake.fitted import open_run_cache
+from anedl.intake.fitted import open_run_cache, rows_of_pile
 from anedl.intake.names import shown
 from anedl.review.decisions import FILE_NAME, VERDICTS, DecisionLog, Entry
 from anedl.review.decisions import UNKNOWN as UNKNOWN_LABEL
@@ -71,7 +71,9 @@ class Review:
         if len(self._number) < len(self.names):
             raise DataError(f"{run / 'triage.csv'}: a file is listed twice; remove one of the rows")
         self._cache = open_run_cache(run)
-        self._rows, self._paths = self._in_cache()
+        self._rows = rows_of_pile(run, self._cache, self.names)
+        items = self._cache.items
+        self._paths = [items[row].path for row in self._rows]
         self._state = np.array([STATES.index(state) for state in self.triage.state], np.int64)
         self._random = random_order(len(self.names))
         # What was decided before this model was trained says nothing about the model.
@@ -93,22 +95,6 @@ class Review:
         self._seen = 0
         self.pile = hashlib.sha256("\0".join(self.names).encode()).hexdigest()[:16]
         self._follow()
-
-    def _in_cache(self) -> tuple[list[int], list[Path]]:
-        # Labelled images are in the cache too, and may bear the same names below their own folder.
-        found = {
-            item.name: (row, item.path)
-            for row, item in enumerate(self._cache.items)
-            if item.label is None
-        }
-        if missing := [name for name in self.names if name not in found]:
-            files_are = "file is" if len(missing) == 1 else "files are"
-            raise DataError(
-                f"{self.run / 'triage.csv'}: {len(missing):,} {files_are} not in the pile of this "
-                f"run, the first is {missing[0]!r}; restore the column `file`"
-            )
-        pairs = [found[name] for name in self.names]
-        return [row for row, _ in pairs], [path for _, path in pairs]
 
     def state(self) -> dict[str, Any]:
         """All that a page needs at its start."""
