@@ -170,7 +170,7 @@ def test_what_a_subclass_states_goes_before_its_parents(subclasses):
     ours = make_spec("cifar100-55/50", f"{subclasses}:Other")
     plus = make_spec("cifar100-55/50", "anedl-plus")
     assert ours.train == replace(plus.train, weight_decay=0.25), "also where a data set has its own"
-    assert ours.options.top_m == plus.options.top_m == 10
+    assert ours.options.rotation_weight == plus.options.rotation_weight == 0.5
     assert ours.options.strength == 0.5
     on_digits = make_spec("digits", f"{subclasses}:Other").options
     assert (on_digits.kl_weight, on_digits.selection_quota) == (0.5, 0.5)

@@ -63,7 +63,9 @@ class AnedlConfig(LabelledViewsConfig):
         "one-hot", "target of Eq. 3; the release adds 1/K to every class, which looks like a slip"
     )
     consistency_weight: float | None = option(
-        None, "λ_CON of Eq. 7; default: 0.03, or 0.015 for CIFAR-10 and ImageNet-30"
+        None,
+        "λ_CON of Eq. 7 (paper: not stated; released: 0.03, or 0.015 for CIFAR-10 and ImageNet-30; "
+        "for the paper's equations 0.001 is ours, from a trial)",
     )
     consistency_from: Literal["start", "self-training"] = option(
         "start", "when Eq. 6 sets in (paper: start; released: with self-training)"

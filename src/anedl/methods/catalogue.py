@@ -70,27 +70,28 @@ RELEASED_ENGINE: Mapping[str, Any] = MappingProxyType(
     {"weight_decay": 5e-4, "schedule": "cosine-7/16", "horizon": 2**19}
 )
 
-# Our own recipe, from trials on development splits (docs/trials.md): a strong labelled view
-# for the classifier alone, an even share of every predicted class in self-training, and one pass.
+# Our own recipe, from trials on development splits (docs/trials.md). Of the release's losses few
+# teach the trunk anything about pool images that are not selected, the outliers above all; by how
+# far an image is turned every one of them can.
 PLUS: Mapping[str, Any] = MappingProxyType(
-    {
-        **RELEASED,
-        "early_labelled_views": (),
-        "head_batches": "joint",
-        "labelled_views": ("weak", "strong"),
-        "edl_labelled_views": "first",
-        "selection_quota": 1.0,
-        "forward_passes": "one",
-    }
+    {**RELEASED, "forward_passes": "one", "rotation_weight": 0.5}
 )
 
-# M of Eq. 9 where there are dozens of classes: half of them was too many in most trials, and with
-# the released rate it hardly matters.
-FEW_SUMMED: Mapping[str, Any] = MappingProxyType({"top_m": 10})
-
-# What a few hundred steps want beside it, as on the digits: a KL term that makes itself felt in
-# time. How even the classes of a user's pile are is not known, so half of the selection is by rank.
-PLUS_SHORT: Mapping[str, Any] = MappingProxyType({"kl_weight": 0.01, "selection_quota": 0.5})
+# What a few hundred steps want instead, on the digits and on people's own images: a strong labelled
+# view for the classifier alone, and all the time; a KL term that makes itself felt soon; of every
+# predicted class a share in self-training (half of it goes by rank, for how even the classes of a
+# user's pile are is not known). Turned digits brought nothing.
+PLUS_SHORT: Mapping[str, Any] = MappingProxyType(
+    {
+        "early_labelled_views": (),
+        "labelled_views": ("weak", "strong"),
+        "edl_labelled_views": "first",
+        "head_batches": "joint",
+        "kl_weight": 0.01,
+        "selection_quota": 0.5,
+        "rotation_weight": 0.0,
+    }
+)
 
 # Every method sees the labelled digits under the same views.
 DIGITS_VIEWS: Mapping[str, Any] = MappingProxyType({"labelled_views": DIGITS["labelled_views"]})
@@ -101,6 +102,12 @@ EARLY: Mapping[str, Any] = MappingProxyType(
     {"early_labelled_views": RELEASED["early_labelled_views"]}
 )
 NOT_EARLY: Mapping[str, Any] = MappingProxyType({**DIGITS_VIEWS, "early_labelled_views": ()})
+
+# λ_CON where Eq. 6 holds from the start and between a weak and a strong view, as the paper has it;
+# its weight the paper does not state. At the release's 0.03, meant for two weak views in
+# self-training, known and unknown get the same evidence: AUROC 55 after 50 epochs of CIFAR-100, and
+# 75 after 12 with this (docs/trials.md).
+PAPERS_CONSISTENCY: Mapping[str, Any] = MappingProxyType({"consistency_weight": 1e-3})
 
 # Both stages are alike to it, so there is nothing to pre-train for.
 ONE_STAGE: Mapping[str, Any] = MappingProxyType({"pretrain_share": 0.0})
@@ -130,7 +137,7 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
         "anedl": Entry(
             Anedl,
             "adaptive negative evidential deep learning, the paper's equations",
-            options=EARLY,
+            options={**EARLY, **PAPERS_CONSISTENCY},
             engine={"weight_decay": 1e-4},
             by_dataset={"digits": DIGITS, "own": OWN},
             in_epochs={"kl_ramp_epochs": 1},
@@ -149,17 +156,7 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
             "ANEDL as we would train it: the released reading with our own additions",
             options=PLUS,
             engine=RELEASED_ENGINE,
-            by_dataset={
-                "cifar100": FEW_SUMMED,
-                "miniimagenet": FEW_SUMMED,
-                "digits": PLUS_SHORT,
-                "own": PLUS_SHORT,
-            },
-            engine_by_dataset={
-                # FixMatch's own decay for CIFAR-100.
-                "cifar100": {"weight_decay": 1e-3},
-                "miniimagenet": {"weight_decay": 1e-3},
-            },
+            by_dataset={"digits": PLUS_SHORT, "own": PLUS_SHORT},
             in_epochs={"kl_ramp_epochs": 1},
             note="what it adds to the release is ours, chosen on development splits, and not final",
         ),
