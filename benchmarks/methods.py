@@ -6,6 +6,7 @@ On a CPU it takes one eager step of each, to see that it runs.
 """
 
 import argparse
+import gc
 import json
 from pathlib import Path
 
@@ -30,13 +31,19 @@ def main():
     rows = []
     for name in arguments.methods:
         torch._dynamo.reset()
+        gc.collect()  # the method before this one
+        before = 0
+        if gpu:
+            torch.cuda.empty_cache()
+            before = torch.cuda.memory_allocated()  # captured graphs of earlier ones keep theirs
         stepper = stepper_for(55, mode, Precision(precision, device), {}, name)
         for stage in Stage:
             wants = stepper.method.wants(stage)
             selects = any(want.source is Source.SELECTED for want in wants.values())
-            images = stepper.config.batch_size * sum(len(w.views) * w.ratio for w in wants.values())
+            images = stepper.config.batch_size * sum(want.passed for want in wants.values())
             selected = torch.arange(10_000) if selects else None
-            ms, peak, first = measure(stepper, stage, arguments.steps if gpu else 1, selected)
+            steps = arguments.steps if gpu else 1
+            ms, peak, first = measure(stepper, stage, steps, selected, before)
             rows.append({
                 "name": name, "mode": mode, "stage": int(stage), "classes": 55,
                 "augmentation": True, "images": images, "ms_per_step": round(ms, 3),

@@ -7,6 +7,8 @@ import struct
 import sys
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from anedl.engine.log import Display, JsonLines, TensorBoard, clock, open_sinks, read_rows
 from anedl.errors import ConfigError
@@ -161,3 +163,15 @@ def test_a_terminal_gets_one_line_that_is_redrawn(monkeypatch):
     assert redrawn[1].startswith("title: 1/10  10 % loss 1.0")
     assert all(len(line) < 40 for line in redrawn)
     assert redrawn[-1] == ""
+
+
+@pytest.mark.parametrize("method", ["prosub", "mtc", "scomatch", "t2t"])
+def test_how_often_a_run_is_logged_changes_nothing_that_is_learnt(
+    tiny_spec, tiny_run, tmp_path, method
+):
+    """Of methods that draw in their steps."""
+    for every in (1, 3):
+        tiny_run(tiny_spec(method, log_every=every), tmp_path / str(every))
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("1", "3"))
+    for key in one:
+        assert torch.equal(one[key], other[key]), key

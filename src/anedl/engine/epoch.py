@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import torch
-
 from anedl.engine.statistics import measure_statistics
 from anedl.engine.step import Interval, Stepper
 from anedl.errors import AnedlError
@@ -23,10 +21,8 @@ def take_epoch(stepper: Stepper, seed: int, epoch: int, row: int = 0) -> Iterato
     """
     config = stepper.config
     while row < config.epoch_steps:
-        # Reseeded at fixed steps: what a method draws must not depend on any cut.
-        torch.manual_seed(_mixed(seed, epoch * config.epoch_steps + row))
         count = min(config.log_every - row % config.log_every, config.epoch_steps - row)
-        interval = stepper.take_many(count)
+        interval = stepper.take_many(count, _mixed(seed, epoch * config.epoch_steps + row))
         row += count
         if interval.not_finite:
             step = epoch * config.epoch_steps + row
@@ -43,4 +39,5 @@ def images_a_step(stepper: Stepper) -> int:
 
 
 def _mixed(seed: int, step: int) -> int:
+    """What seeds a step's draws: the next step has the next number."""
     return (seed * 1_000_003 + step) % 2**63

@@ -223,10 +223,15 @@ class Stepper:
         for into, source in self._copied:
             torch._foreach_copy_(into, source)
 
-    def take_many(self, count: int) -> Interval:
-        """Take `count` steps, then wait for the device and read what they summed up."""
+    def take_many(self, count: int, first_seed: int = 0) -> Interval:
+        """Take `count` steps, then wait for the device and read what they summed up.
+
+        What a method draws in a step is seeded for it alone, `first_seed` and the numbers after it,
+        so that it depends neither on where a run was cut nor on how often it is logged.
+        """
         began = time.monotonic()
-        for _ in range(count):
+        for number in range(count):
+            torch.manual_seed(first_seed + number)
             self.execution.take(self)
         sums, bad = self._sums.tolist(), self._bad.tolist()
         seconds = time.monotonic() - began

@@ -125,15 +125,18 @@ class Scomatch(Method):
             nn.init.zeros_(self.classifier.bias)
 
         channels, side = len(backbone.normalise.mean), task.image_size
+        # For training alone: a saved model must not carry pool images about.
         self.queue_images = nn.Buffer(
-            torch.zeros(config.queue_size, channels, side, side, dtype=torch.uint8)
+            torch.zeros(config.queue_size, channels, side, side, dtype=torch.uint8),
+            persistent=False,
         )
-        self.queue_scores = nn.Buffer(torch.zeros(config.queue_size))
-        self.pushed = nn.Buffer(torch.zeros((), dtype=torch.int64))  # images, since the run began
+        self.queue_scores = nn.Buffer(torch.zeros(config.queue_size), persistent=False)
+        # Images, since the run began.
+        self.pushed = nn.Buffer(torch.zeros((), dtype=torch.int64), persistent=False)
         self.outlier_threshold = nn.Buffer(torch.tensor(config.threshold))
         # Confident [known, outlier] images since the threshold was set, and steps since then.
-        self.confident_counts = nn.Buffer(torch.zeros(2, dtype=torch.int64))
-        self.counted_steps = nn.Buffer(torch.zeros((), dtype=torch.int64))
+        self.confident_counts = nn.Buffer(torch.zeros(2, dtype=torch.int64), persistent=False)
+        self.counted_steps = nn.Buffer(torch.zeros((), dtype=torch.int64), persistent=False)
 
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled images and two independent parts of the pool, in both stages."""
