@@ -52,6 +52,26 @@ def test_python_m_anedl_is_the_command():
     assert rows["cifar100-55/50"]["pool_outliers"] == 22_500
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (
+            ["fit", "labelled", "pile", "-o", "runs/mine"],
+            "; the same command with --resume goes on",
+        ),
+        (["demo"], "; call it again to go on"),
+        (["predict", "runs/mine", "new"], ""),
+    ],
+)
+def test_ctrl_c_says_how_to_go_on_where_one_can(words, advice, capsys, monkeypatch):
+    def interrupted(_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"anedl.cli.{words[0]}.run", interrupted)
+    assert main(words) == 130
+    assert capsys.readouterr().err == f"anedl: interrupted{advice}\n"
+
+
 def test_a_reader_that_leaves_early_is_no_error():
     command = f"{sys.executable} -m anedl settings | head -1"
     result = subprocess.run(command, shell=True, capture_output=True, text=True)

@@ -46,8 +46,9 @@ def test_front_matter_and_sections(make_run):
         "What it is", "Classes", "Data", "Figures", "How to use it", "Limits", "Licence",
     ]  # fmt: skip
     for row in (
-        "| labelled | 12 |", "| unlabelled pile | 80 |", "| validation error | 12.50 % |",
-        "| test error, known classes | 10.00 % |", "| AUROC, known against unknown | 90.00 % |",
+        "| labelled | 12 |", "| unlabelled pile | 80 |", "| validation error, 8 images | 12.50 % |",
+        "| test error, known classes, 10 images | 10.00 % |",
+        "| AUROC, known against unknown | 90.00 % |",
     ):  # fmt: skip
         assert row in body
     assert "A score below 12.5 is rejected" in body
@@ -87,6 +88,30 @@ def test_held_out_images_of_ones_own_serve_twice(make_run):
     body = write_card(folder).read_text(encoding="utf-8")
     assert "| test and calibration, new to the model | 10 |" in body
     assert "| test |" not in body
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "stated"),
+    [("cc-by-4.0", None, "cc-by-4.0"), ("mit", "cc-by-4.0", "cc-by-4.0"), (None, None, None)],
+)
+def test_a_card_that_is_written_again_keeps_its_licence(make_run, first, second, stated):
+    folder = make_run()
+    write_card(folder, licence=first)
+    head = write_card(folder, licence=second).read_text(encoding="utf-8").split("---\n")[1]
+    assert ('license_name: "not-stated"' in head) == (stated is None)
+    assert f'license: "{stated or "other"}"' in head
+
+
+@pytest.mark.parametrize(("enough", "shown"), [(10, True), (11, False)])
+def test_few_images_are_counted_and_have_no_calibration_error(make_run, monkeypatch, enough, shown):
+    """The split holds ten test images."""
+    monkeypatch.setattr("anedl.export.card.ECE_IMAGES", enough)
+    folder = make_run(own=True)
+    last = {"epoch": 4, "validation_error": 0.5, "test": {"error": 0.1, "ece": 0.2}}
+    (folder / "results.json").write_text(json.dumps({"anedl": "0.1.0", "last": last}))
+    body = write_card(folder).read_text(encoding="utf-8")
+    assert ("| expected calibration error | 20.00 % |" in body) == shown
+    assert "| test error, known classes, 10 images | 10.00 % |" in body
 
 
 def test_odd_class_names_stay_text(make_run):

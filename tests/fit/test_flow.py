@@ -150,6 +150,7 @@ def test_a_looser_level_rejects(copied, folders, no_pages, short):
     fitted = fit(*folders, copied, Wishes(**short, level=0.05, resume=True), said.append)
     assert (copied / "model.safetensors").read_bytes() == before
     assert not any(line.startswith("training ") for line in said)
+    assert sum("trained before" in line and "takes a new folder" in line for line in said) >= 2
     assert fitted.summary["triage"] == json.loads((copied / "triage.json").read_text())["counts"]
 
 

@@ -36,6 +36,9 @@ COMMANDS = {
     "doctor": "say what is installed, what is missing and which devices there are",
 }
 
+# Called again, they find what they have done and do the rest.
+GO_ON_BY_THEMSELVES = {"demo", "reproduce", "triage"}
+
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 INTERRUPTED = 130  # what a shell reports for a process ended by Ctrl-C
 
@@ -69,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     goes_on = ""
+    again = "; call it again to go on" if outer.command in GO_ON_BY_THEMSELVES else ""
     try:
         if outer.command not in COMMANDS:
             raise unknown_name("command", outer.command, COMMANDS)
@@ -83,14 +87,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = inner.parse_args(outer.rest)
         if hasattr(arguments, "resume"):
             goes_on = "; --resume goes on once there is room"
+            again = "; the same command with --resume goes on"
         status: int = module.run(arguments)
         return status
     except AnedlError as error:
         print(f"anedl: {error}", file=sys.stderr)
         return 2 if outer.command not in COMMANDS else 1
     except KeyboardInterrupt:
-        again = "call it again to go on (a single run with --resume)"
-        print(f"anedl: interrupted; {again}", file=sys.stderr)
+        print(f"anedl: interrupted{again}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has left; what it wanted, it has.

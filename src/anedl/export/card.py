@@ -4,6 +4,7 @@ Everything comes from the files of the run folder; what they do not say is left 
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,8 @@ from anedl.methods.catalogue import get_method, short_name
 
 CARD = "README.md"
 MOST_CLASSES_LISTED = 1000
+NO_LICENCE = "not-stated"
+ECE_IMAGES = 50  # of fewer an expected calibration error is mostly noise
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,28 @@ class CardFacts:
 def write_card(folder: Path, licence: str | None = None, model: str | None = None) -> Path:
     """Write README.md into a run folder; `licence` is that of the weights, as hubs name it.
 
+    Where none is given, the one that an earlier card states stays.
+
     Raises:
         ConfigError: the folder holds no run.
         DataError: a file of the run cannot be read.
     """
     path = folder / CARD
-    write_text(path, card_text(read_facts(folder, model), licence))
+    write_text(path, card_text(read_facts(folder, model), licence or _licence_on(path)))
     return path
+
+
+def _licence_on(card: Path) -> str | None:
+    """The licence that a card states, if there is a card and it does."""
+    try:
+        text = card.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    head = text.split("\n---", 1)[0]
+    stated = re.search(r"^license: *\"?([^\"\n]+?)\"? *$", head, re.MULTILINE)
+    if stated is None or f'license_name: "{NO_LICENCE}"' in head:
+        return None
+    return stated[1]
 
 
 def read_facts(folder: Path, model: str | None = None) -> CardFacts:
@@ -138,7 +156,7 @@ def front_matter(facts: CardFacts, licence: str | None) -> dict[str, Value]:
     if licence is not None:
         document["license"] = licence
     else:
-        document |= {"license": "other", "license_name": "not-stated"}
+        document |= {"license": "other", "license_name": NO_LICENCE}
     if metrics := _metrics(facts):
         name = "own images" if facts.is_own else facts.spec.setting
         kind = "own" if facts.is_own else facts.spec.terms.dataset
@@ -204,11 +222,13 @@ def _data(facts: CardFacts) -> Iterator[str]:
         part = " (development split)" if facts.spec.development else ""
         yield f"Setting {code(facts.spec.setting)}, fold {facts.spec.fold}{part}."
     yield ""
+    hidden = 0 if facts.calibration is None else len(facts.calibration.seen)
+    pile = "unlabelled pile, with what is hidden in it" if hidden else "unlabelled pile"
     yield "| part | images |"
     yield "|---|---:|"
     counts = {
         "labelled": len(split.labelled),
-        "unlabelled pile": len(split.pool),
+        pile: len(split.pool),
         "validation": len(split.validation),
     }
     fresh = 0 if facts.calibration is None else len(facts.calibration.fresh)
@@ -216,18 +236,22 @@ def _data(facts: CardFacts) -> Iterator[str]:
         counts["test and calibration, new to the model"] = fresh
     else:
         counts |= {"test": len(split.test), "calibration, new to the model": fresh}
-    if facts.calibration is not None:
-        counts["calibration, hidden in the pile"] = len(facts.calibration.seen)
+    counts["calibration, hidden in the pile"] = hidden
     for part, count in counts.items():
         if count:
             yield f"| {part} | {count:,} |"
 
 
 def _figures(facts: CardFacts) -> Iterator[str]:
+    validation, test = len(facts.split.validation), len(facts.split.test)
+    # A benchmark's are thousands, and stated above; of a user's own images there are often few.
+    of_validation, of_test = (
+        f", {count:,} images" if facts.is_own else "" for count in (validation, test)
+    )
     shares = {
-        "validation error": _number(facts.figures.get("validation_error")),
-        "test error, known classes": facts.test_figure("error"),
-        "expected calibration error": facts.test_figure("ece"),
+        f"validation error{of_validation}": _number(facts.figures.get("validation_error")),
+        f"test error, known classes{of_test}": facts.test_figure("error"),
+        "expected calibration error": facts.test_figure("ece") if test >= ECE_IMAGES else None,
         "AUROC, known against unknown": facts.test_figure("by_score", "score", "auroc"),
         "unknown accepted where 95 % of the known are": facts.test_figure(
             "by_score", "score", "fpr95"

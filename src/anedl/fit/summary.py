@@ -64,7 +64,7 @@ def cautions(error: float, steps: int) -> list[str]:
     if steps < FEW_STEPS:
         found.append(
             f"caution: training took only {steps:,} steps; "
-            f"more --minutes, a smaller --image-size or a faster device would help"
+            f"more --minutes, a smaller --image-size or a faster device would help, in a new folder"
         )
     return found
 

@@ -113,13 +113,15 @@ def trained(
     Raises:
         ConfigError: the folder's run was begun with other choices or on other images.
     """
+    begun = _record(folder) is not None
     spec = _spec(method, problem, folder, wishes, share_of_time, taken, say)
     _check_same(folder, spec, problem)
+    length = f"{spec.train.epochs} epochs of {spec.train.epoch_steps} steps"
     if (folder / "results.json").exists():
+        say(f"{called or method}: trained before, {length}; more takes a new folder")
         return folder
-    say(
-        f"training {called or method}: {spec.train.epochs} epochs of {spec.train.epoch_steps} steps"
-    )
+    kept = ", the length it was begun with" if begun else ""
+    say(f"training {called or method}: {length}{kept}")
     surroundings = Surroundings(
         device=wishes.device, resume=wishes.resume, quiet=wishes.quiet, workers=wishes.workers
     )
