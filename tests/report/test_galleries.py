@@ -6,6 +6,9 @@ from anedl.report.galleries import LOOSE_IMAGES, MISTAKES, make_galleries, numbe
 from anedl.report.images import open_images
 from anedl.report.judged import read_judged, read_pile
 from anedl.report.run_folder import read_run
+from anedl.triage.table import read_table, write_table
+
+CLUSTERS = "Clusters of the unknown"
 
 
 def galleries_of(folder):
@@ -47,6 +50,20 @@ def test_clusters_of_the_unknown_are_shown_by_size(own_run):
         assert {pile.cluster[own_run.names.index(name)] for name in names(strip)} == {
             int(strip.label.rstrip(")").split()[-1])
         }
+
+
+def test_a_cluster_of_nearly_all_unknown_is_not_called_a_new_class(own_run):
+    assert "perhaps a new class" in galleries_of(own_run.folder)[-1][CLUSTERS].caption
+    triage = read_table(own_run.folder)
+    cluster = np.full(len(triage), -1)
+    cluster[triage.where("unknown")] = 1
+    write_table(own_run.folder, triage.with_clusters(cluster))
+    gallery = galleries_of(own_run.folder)[-1][CLUSTERS]
+    assert "could not tell them apart" in gallery.caption
+    assert "new class" not in gallery.caption
+    assert [strip.label for strip in gallery.strips] == [
+        f"{len(triage.where('unknown'))} not told apart (cluster 1)"
+    ]
 
 
 def test_the_worst_mistakes_are_those_that_were_surest(make_run):

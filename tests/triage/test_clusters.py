@@ -135,6 +135,20 @@ def test_a_single_new_class_is_seen_against_the_known_ones():
     assert len(clusters[0].members) >= 90
 
 
+def test_nearly_all_of_the_unknown_are_not_called_a_new_class():
+    """Low evidence alone makes images closer than those of the pile are, whatever they show."""
+    known, _ = blobs([60, 60, 60], noise=0, seed=2)
+    for strays, sentence in (
+        (0, "100 of the 100 unknown images could not be told apart; they may be of one kind or of "
+            "many"),
+        (60, "100 images look alike, perhaps a new class"),
+    ):  # fmt: skip
+        unknown, _ = blobs([100], noise=strays, seed=1)
+        triage = unknown_triage(len(unknown), np.zeros(len(unknown), int), len(known))
+        _, clusters = cluster_unknown(triage, np.concatenate([unknown, known]))
+        assert [cluster.sentence for cluster in clusters] == [sentence]
+
+
 def test_features_must_fit_the_pile():
     with pytest.raises(DataError, match="3 images need a row"):
         cluster_unknown(unknown_triage(3, np.zeros(3, int)), np.zeros((2, 4)))

@@ -12,7 +12,7 @@ from anedl.triage.sheets import COLUMNS, GAP, MARGIN, ROWS, SIDE, spread_out, wr
 
 
 def cluster_of(members, number=1, nearest="cat"):
-    return Cluster(number, np.asarray(members), int(members[0]), nearest, 0.1)
+    return Cluster(number, np.asarray(members), int(members[0]), nearest, 0.1, 1000)
 
 
 def tile(sheet, place, columns=COLUMNS):

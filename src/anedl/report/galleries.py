@@ -16,6 +16,7 @@ from anedl.report.contact_sheet import (
 from anedl.report.images import Key
 from anedl.report.judged import Judged, Pile
 from anedl.report.run_folder import Array, Run
+from anedl.triage.clusters import is_nearly_all
 
 LOOSE_IMAGES = 30  # in a gallery that is not sorted by class
 MISTAKES = 20  # of each kind
@@ -207,20 +208,32 @@ def clusters(shelf: Shelf, cluster: Array) -> Gallery:
     pile, strips = shelf.pile, []
     numbers, sizes = np.unique(cluster[cluster >= 0], return_counts=True)
     order = np.argsort(-sizes, kind="stable")
+    unknown = int((~pile.accepted).sum())
     for number, size in zip(numbers[order][:MOST_CLUSTERS], sizes[order], strict=False):
         members = np.flatnonzero(cluster == number)
         spread = np.linspace(0, len(members) - 1, min(MOST_IN_CLUSTER, len(members)))
         chosen = members[np.argsort(pile.score[members], kind="stable")][spread.round().astype(int)]
-        label = f"{size:,} alike (cluster {number})"
+        word = "not told apart" if is_nearly_all(size, unknown) else "alike"
+        label = f"{size:,} {word} (cluster {number})"
         strips.append(Strip(label, shelf.of_pile(chosen, pile.score, with_class=False)))
     more = len(numbers) - len(strips)
     return Gallery(
         "Clusters of the unknown",
-        "Unknown images that look alike to the model: perhaps a new class. A sample of each, from "
-        "the lowest score to the highest."
+        _about_clusters(sizes, unknown)
+        + " A sample of each, from the lowest score to the highest."
         + (f" {more} more clusters are left out." if more else ""),
         strips,
     )
+
+
+def _about_clusters(sizes: Array, unknown: int) -> str:
+    """What the clusters are: a new class each perhaps, or all that the model could not part."""
+    if any(is_nearly_all(size, unknown) for size in sizes):
+        return (
+            "Nearly all unknown images are one cluster: the model could not tell them apart, and "
+            "they may be of one kind or of many."
+        )
+    return "Unknown images that look alike to the model: perhaps a new class."
 
 
 def number_writer(values: Array) -> Callable[[float], str]:

@@ -1,5 +1,9 @@
 """Unknown images that look alike, found by their features: each group is perhaps a new class.
 
+A group of nearly all unknown images is something else. A network that sees nothing it knows gives
+much the same features whatever the image shows, so such images are closer to one another than those
+of the whole pile without being of one kind: they could not be told apart, and that is what is said.
+
 Features (N, D) are brought to length 1, because a network says what an image shows by the direction
 of its features and how sure it is by their length. Their leading principal components go to HDBSCAN
 (Campello, Moulavi and Sander 2013), which needs no number of clusters and leaves images that
@@ -23,6 +27,7 @@ SMALLEST_CLUSTER = 5
 BLOCK = 2_048  # images compared with the sample at a time
 # Stray images bunch by chance; a group that is not clearly tighter than the whole pile is none.
 CLEARLY_TIGHTER = 0.85
+NEARLY_ALL = 0.8  # of the unknown: a group so large tells them from the known, not from one another
 FAR_OUT = 3.0  # a member so many times farther from the middle than most is none
 
 Array = npt.NDArray[np.float32]
@@ -34,7 +39,8 @@ class Cluster:
 
     `members` are positions in the pile, the most typical first: that one is the `medoid`.
     `nearest_class` is the known class most of them were taken for. `spread` is the mean distance
-    of the members from the medoid, where features have length 1.
+    of the members from the medoid, where features have length 1. `unknown` is how many unknown
+    images the pile has, those of this cluster among them.
     """
 
     number: int
@@ -42,11 +48,23 @@ class Cluster:
     medoid: int
     nearest_class: str
     spread: float
+    unknown: int
 
     @property
     def sentence(self) -> str:
         """What to tell a person."""
-        return f"{len(self.members):,} images look alike, perhaps a new class"
+        size = len(self.members)
+        if is_nearly_all(size, self.unknown):
+            return (
+                f"{size:,} of the {self.unknown:,} unknown images could not be told apart; they "
+                f"may be of one kind or of many"
+            )
+        return f"{size:,} images look alike, perhaps a new class"
+
+
+def is_nearly_all(size: int, unknown: int) -> bool:
+    """Whether a cluster of that size is too much of the unknown images to be called one kind."""
+    return size >= NEARLY_ALL * unknown
 
 
 def cluster_unknown(
@@ -70,7 +88,7 @@ def cluster_unknown(
         found.append((unknown[inside[order]], nearest, spread))
     found.sort(key=lambda cluster: (-len(cluster[0]), cluster[2]))
     clusters = [
-        Cluster(number, members, int(members[0]), nearest, spread)
+        Cluster(number, members, int(members[0]), nearest, spread, len(unknown))
         for number, (members, nearest, spread) in enumerate(found, start=1)
     ]
     return triage.with_clusters(numbers(clusters, len(evidence))), clusters
