@@ -1,6 +1,7 @@
 from xml.etree import ElementTree
 
 import numpy as np
+from tests.report.own_run import make_own_run
 
 from anedl.report.album import Album
 from anedl.report.axis import Axis
@@ -14,10 +15,37 @@ def test_a_sample_keeps_the_shares_of_the_kinds():
     kinds = ["inlier"] * 8000 + ["outlier"] * 2000 + ["review"] * 3
     chosen = sample(kinds)
     counts = {kind: sum(kinds[i] == kind for i in chosen) for kind in set(kinds)}
-    assert len(chosen) <= MOST_POINTS + 3
+    assert len(chosen) == MOST_POINTS
     assert counts["inlier"] / counts["outlier"] == 4 or abs(counts["inlier"] - 287) <= 2
     assert counts["review"] == 1  # a rare kind is not lost
     assert list(sample(["a"] * 5)) == [0, 1, 2, 3, 4]
+
+
+def test_rounding_loses_no_points():
+    kinds = ["inlier"] * 143 + ["review"] * 232 + ["outlier"] * 25
+    chosen = [kinds[i] for i in sample(kinds)]
+    assert [chosen.count(kind) for kind in ("inlier", "review", "outlier")] == [129, 209, 22]
+    rare = ["inlier"] * 1000 + ["review", "outlier"]
+    assert len(sample(rare)) == MOST_POINTS
+
+
+def test_the_legend_counts_the_points_that_are_drawn(own_run, tmp_path):
+    pile = read_pile(read_run(own_run.folder))
+    counts = [list(pile.state).count(state) for state in ("accept", "review", "unknown")]
+    words = [words for _, words in make_plane(pile, Album(None)).key]
+    assert words == [
+        f"{count} {name}"
+        for count, name in zip(counts, ("accepted", "for review", "unknown"), strict=True)
+    ]
+    large = make_own_run(tmp_path / "large", count=400)
+    pile = read_pile(read_run(large.folder))
+    plane = make_plane(pile, Album(None))
+    classes = [p.attrib["class"] for p in ElementTree.fromstring(plane.picture).findall("path")]
+    assert plane.points == len(classes) == MOST_POINTS
+    for (_, words), kind in zip(plane.key, ("inlier", "review", "outlier"), strict=True):
+        assert words.startswith(
+            f"{classes.count(f'point {kind}')} of {kinds_of(pile)[0].count(kind)} "
+        )
 
 
 def test_points_are_placed_and_named_by_what_they_are(own_run):

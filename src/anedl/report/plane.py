@@ -4,7 +4,8 @@ Epistemic uncertainty is what more labels could take away (the image is strange 
 aleatoric is what none could (it is between classes).
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,11 +42,23 @@ def sample(kinds: Sequence[str], most: int = MOST_POINTS) -> IntArray:
         return np.arange(len(kinds))
     named = np.array(kinds)
     chosen = []
-    for kind in sorted(set(kinds)):
+    for kind, count in _shares(Counter(kinds), most).items():
         members = np.flatnonzero(named == kind)
-        count = max(1, most * len(members) // len(kinds))
         chosen.append(members[np.linspace(0, len(members) - 1, count).round().astype(np.int64)])
     return np.unique(np.concatenate(chosen))
+
+
+def _shares(sizes: Mapping[str, int], most: int) -> dict[str, int]:
+    """How many of each kind to show, `most` together: none is lost, none has more than it is."""
+    images = sum(sizes.values())
+    shares = {kind: max(1, most * size // images) for kind, size in sizes.items()}
+    # Rounding down leaves fewer points over than there are kinds: the most hurt get one each.
+    hurt = sorted(sizes, key=lambda kind: shares[kind] - most * sizes[kind] / images)
+    for kind in hurt[: max(0, most - sum(shares.values()))]:
+        shares[kind] += 1
+    # A rare kind that was not lost may have made one too many.
+    shares[max(shares, key=shares.__getitem__)] -= max(0, sum(shares.values()) - most)
+    return shares
 
 
 def kinds_of(pile: Pile) -> tuple[list[str], dict[str, str]]:
@@ -92,8 +105,17 @@ def make_plane(pile: Pile, album: Album) -> Plane | None:
         "arrow keys go from image to image.",
         _frame(horizontal, vertical), joined(points),
     )  # fmt: skip
-    key = [(_sign(kind), f"{kinds.count(kind):,} {text}") for kind, text in words.items()]
+    drawn = Counter(kinds[i] for i in chosen)
+    key = [
+        (_sign(kind), f"{_of_all(drawn[kind], kinds.count(kind))} {text}")
+        for kind, text in words.items()
+    ]
     return Plane(picture, key, len(chosen))
+
+
+def _of_all(drawn: int, images: int) -> str:
+    """How many of a kind are drawn, and of how many where some are not."""
+    return f"{drawn:,}" if drawn == images else f"{drawn:,} of {images:,}"
 
 
 def _sign(kind: str) -> Html:
