@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anedl.errors import DataError
-from anedl.review.decisions import DecisionLog, Entry, read_labels
+from anedl.review.decisions import DecisionLog, Entry, Tally, read_labels, tally
 
 
 @pytest.fixture
@@ -30,6 +30,17 @@ def test_what_was_decided_is_read_back(path):
     log.decide(["c"], "skip", key="t:3")
     assert verdicts(log) == verdicts(DecisionLog(path)) == {"a": "cat", "b": "unknown", "c": "skip"}
     assert read_labels(path) == {"a": "cat", "b": "unknown"}
+
+
+def test_what_the_fit_took_over_is_counted_apart(path):
+    log = DecisionLog(path)
+    log.decide(["a", "b", "c"], "label", "cat", key="before:0")
+    log.decide(["d", "gone"], "unknown", key="before:unknown")
+    assert tally(log.replay, "abcdef") == Tally(0, 0, 0, before=4)
+    log.decide(["b"], "label", "dog", key="t:1")  # decided anew
+    log.decide(["c"], "skip", key="t:2")
+    log.decide(["e", "f"], "unknown", key="t:3")
+    assert tally(log.replay, "abcdef") == Tally(1, 2, 1, before=2)
 
 
 def test_the_file_has_the_documented_form(path):

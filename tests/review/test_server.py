@@ -11,6 +11,8 @@ import pytest
 from PIL import Image
 
 from anedl.cli import main
+from anedl.fit.decisions import carry_over
+from anedl.intake.decided import Decided, write_decided
 from anedl.review.address import LOOPBACK, listen
 from anedl.review.decisions import DecisionLog, read_labels
 from anedl.triage.table import read_table
@@ -223,6 +225,19 @@ def test_a_restarted_server_has_the_same_address_and_all_decisions(run_folder, s
     assert second.json("state")["standings"] == [[1, -2]]
     said = second.stop()
     assert "1 called unknown" in said
+
+
+def test_the_end_tells_new_decisions_from_those_the_fit_was_given(run_folder, start):
+    decided = Decided({"002.png": "cat"}, ("003.png", "004.png"), files=("earlier",))
+    write_decided(run_folder, decided)
+    carry_over(run_folder, decided)
+    server = start(run_folder)
+    server.json("decide", decision(server))
+    said = server.stop()
+    assert (
+        f"0 images labelled, 1 called unknown, 0 skipped since the fit, and 3 decided before it, "
+        f"in {run_folder / 'decisions.jsonl'}" in said
+    )
 
 
 def test_the_token_is_kept_for_the_user_alone(run_folder, start, tmp_path):

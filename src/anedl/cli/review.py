@@ -27,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve the page until Ctrl-C, then say what was settled."""
     from anedl.intake.fitted import given_to_fit
     from anedl.review.address import listen
+    from anedl.review.decisions import tally
     from anedl.review.server import create_app, serve
     from anedl.review.session import Review
     from anedl.triage.verdict import STATES
@@ -43,12 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.browser:
         webbrowser.open(address.url)
     serve(create_app(review, address.token, address.port), bound)
-    effect = review.state()["effect"]
+    settled = tally(review.log.refresh(), review.names)
+    inherited = f" since the fit, and {settled.before:,} decided before it" * bool(settled.before)
     print(
-        f"{effect['labelled']:,} images labelled, {effect['unknown']:,} called unknown, "
-        f"{effect['skipped']:,} skipped, in {review.log.path}"
+        f"{settled.labelled:,} images labelled, {settled.unknown:,} called unknown, "
+        f"{settled.skipped:,} skipped{inherited}, in {review.log.path}"
     )
-    if effect["labelled"] or effect["unknown"]:
+    if settled.labelled or settled.unknown:
         print(f"learn from them: anedl fit {given_to_fit(arguments.run)} -o NEXT "
               f"--decisions {shlex.quote(str(review.log.path))}")  # fmt: skip
     return 0

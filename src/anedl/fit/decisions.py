@@ -17,7 +17,7 @@ from anedl.fit.wishes import Say
 from anedl.intake.cache import ImageCache, open_cache
 from anedl.intake.decided import DECIDED_FILE, Decided, read_decided
 from anedl.intake.names import shown
-from anedl.review.decisions import FILE_NAME, UNKNOWN, DecisionLog, read_labels
+from anedl.review.decisions import BEFORE, FILE_NAME, UNKNOWN, DecisionLog, read_labels
 
 SHOWN = 3  # names that are given as examples
 
@@ -173,9 +173,9 @@ def carry_over(run: Path, decided: Decided) -> None:
         by_class.setdefault(label, []).append(name)
     # A key is written once, so a fit that goes on repeats nothing and overrules nobody.
     for number, (label, files) in enumerate(by_class.items()):
-        log.decide(files, "label", label, key=f"before:{number}")
+        log.decide(files, "label", label, key=f"{BEFORE}:{number}")
     if decided.unknown:
-        log.decide(decided.unknown, "unknown", key="before:unknown")
+        log.decide(decided.unknown, "unknown", key=f"{BEFORE}:unknown")
 
 
 def _file_of(path: Path) -> Path:

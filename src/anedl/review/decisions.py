@@ -25,7 +25,8 @@ import json
 import os
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,6 +42,7 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 FILE_NAME = "decisions.jsonl"
 UNKNOWN = "unknown"  # what `read_labels` gives for an image of no known class
+BEFORE = "before"  # the tab of decisions that the run was trained with and took over
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,26 @@ class Replay:
             if entry.do == "undo" and entry.decision in self._taken_back:
                 return self._decisions[entry.decision]
         return None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many files were labelled, called unknown and skipped since the fit.
+
+    `before` counts those for which still holds what was decided before it.
+    """
+
+    labelled: int
+    unknown: int
+    skipped: int
+    before: int
+
+
+def tally(replay: Replay, names: Iterable[str]) -> Tally:
+    """Count what holds for these files."""
+    held = [entry for name in names if (entry := replay.current(name)) is not None]
+    since = Counter(entry.do for entry in held if entry.tab != BEFORE)
+    return Tally(since["label"], since["unknown"], since["skip"], len(held) - since.total())
 
 
 class DecisionLog:
