@@ -17,6 +17,7 @@ from anedl.data.split_file import write_split
 from anedl.engine.spec import make_spec
 from anedl.evaluation.metrics import acceptance_threshold, evaluate
 from anedl.files import write_json
+from anedl.intake.decided import Decided, write_decided
 from anedl.intake.index import Entry, header_line
 from anedl.intake.listing import Item
 from anedl.pollution import estimate_outlier_share
@@ -167,6 +168,20 @@ def sort_pile(folder, outputs, names, classes, rules):
             "sources": {"labelled": "my labelled", "pile": "a <pile>"},
         },
     )  # fmt: skip
+
+
+def decide(own, labelled, unknown):
+    """Have people settle images of the pile, by position, before the run began."""
+    names = own.names
+    decided = Decided(
+        {names[i]: own.classes[0] for i in labelled},
+        tuple(names[i] for i in unknown),
+        files=("one/decisions.jsonl",),
+    )
+    write_decided(own.folder, decided)
+    states = dict.fromkeys(labelled, "accept") | dict.fromkeys(unknown, "unknown")
+    for row, state in states.items():
+        edit_triage(own.folder, row, state=state)
 
 
 def edit_triage(folder, row, **cells):

@@ -1,4 +1,5 @@
 import numpy as np
+from tests.report.own_run import decide
 
 from anedl.report.album import Album
 from anedl.report.class_table import class_table
@@ -36,6 +37,22 @@ def test_an_own_run_shows_its_pile_from_every_side(own_run):
     for label, strip in enumerate(surest):
         best = [i for i in np.argsort(-pile.sureness, kind="stable") if pile.predicted[i] == label]
         assert names(strip) == [own_run.names[i] for i in best[:10]]
+
+
+def test_what_a_person_has_decided_is_not_asked_again(own_run):
+    *_, galleries = galleries_of(own_run.folder)
+    loose = ("The most doubtful", "The most unknown")
+    doubtful, strange = (names(galleries[title].strips[0]) for title in loose)
+    assert not any("decided" in galleries[title].caption for title in loose)
+    settled = doubtful[:5] + strange[:5]
+    places = [own_run.names.index(name) for name in settled]
+    decide(own_run, labelled=places[:5], unknown=places[5:])
+    *_, galleries = galleries_of(own_run.folder)
+    for title, before in zip(loose, (doubtful, strange), strict=True):
+        now = names(galleries[title].strips[0])
+        assert now[0] == next(name for name in before if name not in settled)
+        assert set(now).isdisjoint(settled)
+        assert "that a person has decided about are left out" in galleries[title].caption
 
 
 def test_clusters_of_the_unknown_are_shown_by_size(own_run):

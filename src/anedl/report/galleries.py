@@ -142,24 +142,30 @@ def surest(shelf: Shelf) -> Gallery:
 def doubtful(shelf: Shelf) -> Gallery:
     """Accepted images of the least certain class: those a person should look at first."""
     pile = shelf.pile
-    positions = most_doubtful(pile.probability, pile.accepted, LOOSE_IMAGES)
+    positions = most_doubtful(pile.probability, pile.accepted & ~pile.decided, LOOSE_IMAGES)
     return Gallery(
         "The most doubtful",
         "They pass as known, but of which class is least sure: the probability of the likeliest. "
-        "A person should look at these first.",
+        f"A person should look at these first.{_without_decided(pile)}",
         [Strip("", shelf.of_pile(positions, pile.probability))],
     )
 
 
 def strangest(shelf: Shelf) -> Gallery:
     """The lowest scores of the pile."""
-    positions = most_outlier_like(shelf.pile.score, LOOSE_IMAGES)
+    pile = shelf.pile
+    left = np.flatnonzero(~pile.decided)
+    positions = left[most_outlier_like(pile.score[left], LOOSE_IMAGES)]
     return Gallery(
         "The most unknown",
         f"Images of the {shelf.pile_word} with the lowest {shelf.own_score}, each with the class "
-        "it would have been given.",
-        [Strip("", shelf.of_pile(positions, shelf.pile.score))],
+        f"it would have been given.{_without_decided(pile)}",
+        [Strip("", shelf.of_pile(positions, pile.score))],
     )
+
+
+def _without_decided(pile: Pile) -> str:
+    return " Images that a person has decided about are left out." if pile.decided.any() else ""
 
 
 def mistakes(shelf: Shelf) -> list[Gallery]:

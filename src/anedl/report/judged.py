@@ -63,7 +63,7 @@ class Pile:
     table of the sorted pile names, for a person may write any class into it. `sureness` is what
     `sure_word` says; −∞ where it is not known. A key is None where the image is gone. `truth` is
     None where nobody knows it, `state` and `cluster` where nothing was sorted, the uncertainties
-    where the model has none.
+    where the model has none. `decided` says which images a person, not the model, has settled.
     """
 
     names: Sequence[str]
@@ -80,6 +80,7 @@ class Pile:
     truth: IntArray | None
     state: Sequence[State] | None
     cluster: IntArray | None
+    decided: Array
     cut: float
 
     def __len__(self) -> int:
@@ -162,6 +163,7 @@ def read_pile(run: Run) -> Pile:
         truth=run.pool_truth,
         state=None,
         cluster=None,
+        decided=np.zeros(len(run.split.pool), bool),
         cut=threshold,
     )
 
@@ -187,7 +189,7 @@ def _sorted_pile(run: Run, triage: Triage, sureness: FloatArray, sure_word: str)
     else:
         sureness, sure_word = evidence.probability, "softmax probability"
     measured = not np.isnan(evidence.epistemic).all()
-    known = run.split.known_names
+    known, answers = run.split.known_names, run.decided.answers
     new = [name for name in evidence.class_names if name not in known]
     number = {name: i for i, name in enumerate((*known, *new))}
     numbers = np.array([number[name] for name in evidence.class_names], np.int64)
@@ -206,6 +208,7 @@ def _sorted_pile(run: Run, triage: Triage, sureness: FloatArray, sure_word: str)
         truth=None,
         state=triage.state,
         cluster=triage.cluster,
+        decided=np.array([name in answers for name in evidence.names], bool),
         cut=pile_cut(run, triage),
     )
 

@@ -20,6 +20,7 @@ from anedl.engine.log import read_rows
 from anedl.engine.own import find_cache
 from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OUTLIER
+from anedl.intake.decided import Decided, read_decided
 from anedl.intake.names import shown
 from anedl.triage.table import read_table
 from anedl.triage.verdict import Triage
@@ -126,6 +127,11 @@ class Run:
         """The sorted pile of a user's own run."""
         sorted_pile = self.is_own and (self.folder / "triage.csv").is_file()
         return read_table(self.folder) if sorted_pile else None
+
+    @cached_property
+    def decided(self) -> Decided:
+        """What people had said of images of the pile when the run began."""
+        return read_decided(self.folder) or Decided()
 
     @property
     def folds(self) -> int:
