@@ -83,6 +83,18 @@ def test_a_cluster_of_nearly_all_unknown_is_not_called_a_new_class(own_run):
     ]
 
 
+def test_clusters_say_when_they_rest_on_what_people_said(own_run):
+    _, pile, *_, galleries = galleries_of(own_run.folder)
+    assert "a person" not in galleries[CLUSTERS].caption
+    members = np.flatnonzero(pile.cluster >= 0)
+    for some, said in ((members[:3], "3"), (members, "All")):
+        decide(own_run, labelled=[], unknown=some)
+        assert (
+            f"{said} of these {len(members)} images are here because a person called them unknown"
+            in galleries_of(own_run.folder)[-1][CLUSTERS].caption
+        )
+
+
 def test_the_worst_mistakes_are_those_that_were_surest(make_run):
     run, _, judged, _, galleries = galleries_of(make_run())
     strips = {strip.label: strip.tiles for strip in galleries["The worst mistakes"].strips}

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tests.report.own_run import edit_triage, make_own_run
+from tests.report.own_run import decide, edit_triage, make_own_run
 
 from anedl.conformal import clopper_pearson, percent
 from anedl.data.dataset import LabelledImages
@@ -164,6 +164,28 @@ def test_an_own_run_opens_with_what_its_owner_asks(own_run, blank_pictures):
         assert words in page.text, words
     titles = {"The surest of each class", "Clusters of the unknown", "The most unknown"}
     assert all(title in page.text for title in titles)
+
+
+def test_an_own_run_says_what_people_decided(own_run, blank_pictures):
+    _, page = read_page(write_report(own_run.folder))
+    assert "People decided" not in page.text
+    assert "of the 120 images of the pile, estimated" in page.text
+    accepted = list(np.flatnonzero(np.array(read_run(own_run.folder).triage.state) == "accept"))
+    decide(own_run, labelled=accepted[:7], unknown=[])
+    fit = json.loads((own_run.folder / "fit.json").read_text())
+    fit["pollution"]["pile"] = 113
+    (own_run.folder / "fit.json").write_text(json.dumps(fit))
+    _, page = read_page(write_report(own_run.folder))
+    unknown = list(read_run(own_run.folder).triage.state).count("unknown")
+    for words in (
+        f"People decided 7 of the {len(accepted)} accepted and none of the {unknown} unknown "
+        "before this run; the share of no known class is estimated for the 113 others.",
+        "of the 113 images that nobody has decided about, estimated",
+        "There is no AUROC: people decided about 7 images of the pile, but they picked which",
+        "for these some held-out images must be known to be outliers",
+    ):
+        assert words in page.text, words
+    assert "nobody has said" not in page.text
 
 
 def test_the_page_asks_nothing_of_the_network_and_obeys_its_own_policy(make_run, blank_pictures):

@@ -226,6 +226,7 @@ def clusters(shelf: Shelf, cluster: Array) -> Gallery:
     return Gallery(
         "Clusters of the unknown",
         _about_clusters(sizes, unknown)
+        + _called_unknown(pile.decided[cluster >= 0])
         + " A sample of each, from the lowest score to the highest."
         + (f" {more} more clusters are left out." if more else ""),
         strips,
@@ -240,6 +241,17 @@ def _about_clusters(sizes: Array, unknown: int) -> str:
             "they may be of one kind or of many."
         )
     return "Unknown images that look alike to the model: perhaps a new class."
+
+
+def _called_unknown(decided: Array) -> str:
+    """How many images of the clusters people, not the model, called unknown."""
+    count = int(decided.sum())
+    if not count:
+        return ""
+    some = "All" if count == len(decided) else f"{count:,}"
+    return (
+        f" {some} of these {len(decided):,} images are here because a person called them unknown."
+    )
 
 
 def number_writer(values: Array) -> Callable[[float], str]:

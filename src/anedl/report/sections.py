@@ -42,18 +42,19 @@ def run_section(run: Run, data_root: Path | None = None, compared: bool = False)
         "plane": "" if plane else "The method has no such uncertainties, so there is no plane.",
         "detection": ""
         if run.has_outliers
-        else "There are no ROC and OSCR curves and no AUROC over M: for these some images must be "
-        "known to be outliers.",
+        else "There are no ROC and OSCR curves and no AUROC over M: for these some "
+        f"{judged.what} must be known to be outliers.",
         "training": "" if training else "The run kept no figures of its training.",
         "selection": ""
         if not run.is_own
-        else "How pure the selected images are cannot be shown: nobody knows the pile's truth.",
+        else "How pure the selected images are cannot be shown: nobody knows their truth.",
     }
     return {
         "is_own": run.is_own,
         "lede": top.lede(run),
         "cards": top.cards(run, pile, judged),
         "shares": top.sorted_shares(pile),
+        "decided": top.decided_words(run, pile),
         "left_out": top.left_out(run, compared),
         "warnings": warnings(run),
         "classes": run.class_names,

@@ -9,7 +9,7 @@ from anedl.conformal import Threshold, clopper_pearson, conditional_interval, pe
 from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.methods.catalogue import METHODS
 from anedl.report.judged import Judged, Pile
-from anedl.report.run_folder import SCORE_LABELS, Run
+from anedl.report.run_folder import SCORE_LABELS, Array, Run
 from anedl.triage.verdict import Rules, State
 
 STATE_WORDS: dict[State, str] = {"accept": "accepted", "review": "for review", "unknown": "unknown"}
@@ -87,7 +87,12 @@ def cards(run: Run, pile: Pile, judged: Judged) -> list[Card]:
 def left_out(run: Run, compared: bool = False) -> list[str]:
     """What a reader may miss at the top, and why it is not there; `compared` has other runs by."""
     lines = []
-    if run.is_own:
+    if run.is_own and len(run.decided):
+        lines.append(
+            f"There is no AUROC: people decided about {len(run.decided):,} images of the pile, but "
+            "they picked which, so these are no fair sample of it."
+        )
+    elif run.is_own:
         lines.append(
             "There is no AUROC: nobody has said which images of the pile are of no known class."
         )
@@ -111,6 +116,29 @@ def sorted_shares(pile: Pile) -> list[Share]:
         Share(state, words, states.count(state), 100 * states.count(state) / len(states))
         for state, words in STATE_WORDS.items()
     ]
+
+
+def decided_words(run: Run, pile: Pile) -> str:
+    """How many verdicts are those of people, and what that leaves to estimate; "" without any."""
+    if pile.state is None or not pile.decided.any():
+        return ""
+    states = np.array(pile.state)
+    accepted, unknown = (
+        _of_which(pile.decided[states == state], STATE_WORDS[state])
+        for state in ("accept", "unknown")
+    )
+    text = f"People decided {accepted} and {unknown} before this run"
+    found: dict[str, Any] | None = (run.fit or {}).get("pollution")
+    if found is None:
+        return f"{text}."
+    return f"{text}; the share of no known class is estimated for the {found['pile']:,} others."
+
+
+def _of_which(decided: Array, word: str) -> str:
+    """How many of the images with a verdict people decided."""
+    count, images = int(decided.sum()), len(decided)
+    some = "none" if not count else "all" if count == images else f"{count:,}"
+    return f"{some} of the {images:,} {word}"
 
 
 def _error_card(run: Run, judged: Judged) -> Card:
@@ -152,11 +180,12 @@ def _dirt_card(run: Run, pile: Pile) -> Card | None:
     if found is None:
         return None
     spread = f"{percent(found['low'])} to {percent(found['high'])}"
+    which = "that nobody has decided about" if pile.decided.any() else "of the pile"
     return Card(
         name,
         f"{100 * found['share']:.0f} %",
         (
-            f"of the {found['pile']:,} images of the pile, estimated",
+            f"of the {found['pile']:,} images {which}, estimated",
             f"{100 * found['level']:.0f} % interval {spread}",
         ),
     )
