@@ -1,9 +1,18 @@
+from dataclasses import replace
+
 import numpy as np
 from tests.report.own_run import decide
 
 from anedl.report.album import Album
 from anedl.report.class_table import class_table
-from anedl.report.galleries import LOOSE_IMAGES, MISTAKES, make_galleries, number_writer
+from anedl.report.galleries import (
+    LOOSE_IMAGES,
+    MISTAKES,
+    Shelf,
+    make_galleries,
+    number_writer,
+    surest,
+)
 from anedl.report.images import open_images
 from anedl.report.judged import read_judged, read_pile
 from anedl.report.run_folder import read_run
@@ -37,6 +46,15 @@ def test_an_own_run_shows_its_pile_from_every_side(own_run):
     for label, strip in enumerate(surest):
         best = [i for i in np.argsort(-pile.sureness, kind="stable") if pile.predicted[i] == label]
         assert names(strip) == [own_run.names[i] for i in best[:10]]
+
+
+def test_an_image_that_no_one_is_known_to_be_sure_of_is_not_among_the_surest(own_run):
+    run, pile, judged, album, _ = galleries_of(own_run.folder)
+    of_class = np.flatnonzero(pile.predicted == 0)
+    sureness = pile.sureness.copy()
+    sureness[of_class[2:]] = -np.inf
+    shelf = Shelf(run, replace(pile, sureness=sureness), judged, album)
+    assert {*names(surest(shelf).strips[0])} == {own_run.names[i] for i in of_class[:2]}
 
 
 def test_what_a_person_has_decided_is_not_asked_again(own_run):

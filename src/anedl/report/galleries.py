@@ -126,9 +126,11 @@ def surest(shelf: Shelf) -> Gallery:
     pile, classes = shelf.pile, shelf.classes
     count = 10 if len(classes) <= FEW_CLASSES else max(3, min(5, MOST_OF_CLASSES // len(classes)))
     picked = surest_of_each_class(pile.sureness, pile.predicted, len(classes), count)
+    # Of images that were kept out of the pool nobody knows how sure the model is.
+    known = [positions[np.isfinite(pile.sureness[positions])] for positions in picked]
     strips = [
         Strip(name, shelf.of_pile(positions, pile.sureness, with_class=False))
-        for name, positions in zip(classes, picked, strict=True)
+        for name, positions in zip(classes, known, strict=True)
     ][: MOST_OF_CLASSES // count]
     left_out = len(classes) - len(strips)
     return Gallery(
