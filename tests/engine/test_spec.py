@@ -57,7 +57,7 @@ def test_defaults_come_in_layers():
 
 def test_nothing_is_left_open_in_a_spec():
     """config.json says every number that was used, not how it would be found."""
-    spec = make_spec("cifar100-80/50")
+    spec = make_spec("cifar100-80/50", "anedl-released")
     assert spec.train.ema_decay == pytest.approx(0.999)
     assert spec.train.backbone == "wrn-28-2"
     assert (spec.options.top_m, spec.options.selection_share) == (40, 0.54)

@@ -141,18 +141,18 @@ def test_a_pile_of_which_nothing_can_be_read_is_refused_and_the_reasons_are_ther
 @pytest.mark.parametrize(
     ("level", "folds", "trains", "finest"),
     [
-        (0.05, None, 7, 2 / (36 + 2)),  # two folds of all 36
-        (0.05, 0, 7, 1 / (7 + 1)),  # two fifths calibrate at most: 15, seven of them hidden
-        (0.01, 3, 7, 3 / (36 + 3)),  # three folds, as asked
-        (0.06, None, 7, None),  # two folds can
-        (0.125, 0, 5, None),  # seven hidden images can
+        (0.05, None, 21, 2 / (36 + 2)),  # two folds of all 36
+        (0.05, 0, 21, 1 / (7 + 1)),  # two fifths calibrate at most: 15, seven of them hidden
+        (0.01, 3, 25, 3 / (36 + 3)),  # three folds, as asked: nothing need be hidden
+        (0.06, None, 25, None),  # two folds can
+        (0.125, 0, 15, None),  # seven hidden images can
     ],
 )
 def test_a_level_out_of_reach_costs_no_labels_and_is_told(
     folders, tmp_path, level, folds, trains, finest
 ):
     found = gathered(folders, tmp_path / "run", level, folds=folds)
-    assert np.bincount(found.labels[found.split.labelled]).tolist() == [trains] * 3
+    assert len(found.split.labelled) == trains
     told = [line for line in describe(found.findings).splitlines() if "will be rejected" in line]
     assert bool(told) == (finest is not None)
     if finest is not None:

@@ -95,13 +95,15 @@ def deal_roles(
     if choice.value or max(len(fresh), len(decoys)) < needed:
         roles, fresh, decoys = deal(CALIBRATION_SHARES[0])
     fold = np.full(len(labels), -1, np.int64)
-    if choice.value:
-        fold[known] = _folds(own, alike, choice, seed, only_train)
     if not (len(roles.validation) and len(fresh) and len(decoys)):
         raise DataError(
             "no labelled images are left to validate and to calibrate with, for they are like "
             "images that were decided about; label others"
         )
+    if choice.value:
+        fold[known] = _folds(own, alike, choice, seed, only_train)
+        roles, fresh = _without_decoys(roles, known, fresh, decoys, needed)
+        decoys = decoys[:0]
     remarks: tuple[str, ...] = ()
     if finest > level + 1e-9:
         what = "nothing" if len(fresh) < needed else "nothing of the pile"
@@ -109,6 +111,21 @@ def deal_roles(
     return Roles(
         roles, known[roles.labelled], known[roles.validation], fresh, decoys, choice, fold, remarks
     )
+
+
+def _without_decoys(
+    roles: Partition, known: IntArray, fresh: IntArray, decoys: IntArray, needed: int
+) -> tuple[Partition, IntArray]:
+    """Roles and fresh images where folds calibrate the pile, and nothing need lie hidden in it.
+
+    Together with the fresh ones the decoys calibrate for new images, if that certifies the level
+    that either half alone cannot; else they train.
+    """
+    if len(fresh) < needed <= len(fresh) + len(decoys):
+        return roles, np.union1d(fresh, decoys)
+    lent = np.flatnonzero(np.isin(known, decoys))
+    labelled = np.union1d(roles.labelled, lent)
+    return Partition(labelled, roles.validation, np.setdiff1d(roles.calibration, lent)), fresh
 
 
 def calibration_share(labelled: int, level: float) -> float:

@@ -394,7 +394,7 @@ function showProgress() {
 await wire.start();
 filters.elements.cluster.replaceChildren(
   element("option", { value: "*", textContent: "any" }),
-  ...about.clusters.map(([number, size]) => element("option", { value: number, textContent: `${number} (${size} alike)` })),
+  ...about.clusters.map(([number, size]) => element("option", { value: number, textContent: `${number} (${size} images)` })),
 );
 [filters.elements.low.placeholder, filters.elements.high.placeholder] = about.scores.map((score) => score.toPrecision(3));
 if (about.damaged) warn(`${about.damaged} ${about.damaged === 1 ? "line" : "lines"} of decisions.jsonl could not be read.`);
