@@ -62,7 +62,7 @@ def test_nothing_is_left_open_in_a_spec():
     assert spec.train.backbone == "wrn-28-2"
     assert (spec.options.top_m, spec.options.selection_share) == (40, 0.54)
     assert spec.options.consistency_weight == 0.03
-    assert make_spec("cifar10-6/50").options.consistency_weight == 0.015
+    assert make_spec("cifar10-6/50", "anedl-released").options.consistency_weight == 0.015
 
 
 def test_the_development_split_shrinks_m_and_o_with_the_classes():
