@@ -74,6 +74,14 @@ def test_remembered_names_compiled_agree_with_eager():
 @needs_compiler
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("stage", Stage)
+def test_turned_images_compiled_agree_with_eager(stage):
+    assert_agree("anedl-released", stage, forward_passes="one", rotation_weight=0.5)
+
+
+@needs_compiler
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
 def test_a_second_start_traces_no_gradient_again():
     """All three parts of a step come from the cache, and are the same."""
     first, _, _ = weights_after(Compiled(), "anedl", Stage.SELF_TRAIN)

@@ -99,8 +99,16 @@ def test_what_is_compared_is_worth_comparing(whole):
         {"fresh_statistics": 2},
         {"options": (("pseudo_labels", "average"),)},
         {"options": (("pseudo_labels", "average"), ("selection_memory", 0.5), ("cutmix", 0.5))},
+        {"options": (("rotation_weight", 0.5), ("forward_passes", "one"))},
     ],
-    ids=["anedl", "supervised-adam", "fresh-statistics", "average-names", "memory-and-cutmix"],
+    ids=[
+        "anedl",
+        "supervised-adam",
+        "fresh-statistics",
+        "average-names",
+        "memory-and-cutmix",
+        "turned",
+    ],
 )
 def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, case):
     """Six cuts in one run: each sitting continues what the one before it left."""
@@ -112,10 +120,10 @@ def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, 
     assert_same_run(tmp_path, reference)
 
 
-@pytest.mark.parametrize("teach", [True, False])
-def test_cut_around_fresh_networks(tiny_spec, tiny_run, tmp_path, assert_same_run, teach):
+@pytest.mark.parametrize("more", [{"networks_teach": True}, {"rotation_weight": 0.5}])
+def test_cut_around_fresh_networks(tiny_spec, tiny_run, tmp_path, assert_same_run, more):
     """Three of them, each with two epochs."""
-    options = {"networks": 3, "networks_teach": teach, "selection_count": 24}
+    options = {"networks": 3, "selection_count": 24, **more}
     spec = tiny_spec(options=options, epochs=6, pretrain_epochs=3)
     assert spec.restarts == (2, 4)
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
