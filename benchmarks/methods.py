@@ -6,12 +6,11 @@ On a CPU it takes one eager step of each, to see that it runs.
 """
 
 import argparse
-import gc
 import json
 from pathlib import Path
 
 import torch
-from step import measure, stepper_for
+from step import forget, measure, stepper_for
 
 from anedl.engine.precision import Precision
 from anedl.engine.results import describe_device
@@ -30,12 +29,7 @@ def main():
     mode, precision = ("captured", "bf16") if gpu else ("eager", "fp32")
     rows = []
     for name in arguments.methods:
-        torch._dynamo.reset()
-        gc.collect()  # the method before this one
-        before = 0
-        if gpu:
-            torch.cuda.empty_cache()
-            before = torch.cuda.memory_allocated()  # captured graphs of earlier ones keep theirs
+        before = forget(device)
         stepper = stepper_for(55, mode, Precision(precision, device), {}, name)
         for stage in Stage:
             wants = stepper.method.wants(stage)

@@ -147,17 +147,22 @@ ROWS = {
 }
 
 
+def forget(device):
+    """Let go of what was measured before; the bytes that stay, captured graphs keep theirs."""
+    torch._dynamo.reset()
+    gc.collect()
+    if device.type != "cuda":
+        return 0
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_allocated()
+
+
 def measure_row(
     name, device, default_steps, folder, mode="captured", stage=2, classes=55, augmentation=True,
     precision="bf16", options=None, steps=None, stream="auto",
 ):  # fmt: skip
     """One row of the file."""
-    torch._dynamo.reset()
-    gc.collect()  # the row before this one
-    before = 0
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        before = torch.cuda.memory_allocated()  # captured graphs of earlier rows keep theirs
+    before = forget(device)
     stepper = stepper_for(
         classes, mode, Precision(precision, device), options or {}, "anedl", stream, folder
     )

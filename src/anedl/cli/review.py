@@ -45,10 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
         webbrowser.open(address.url)
     serve(create_app(review, address.token, address.port), bound)
     settled = tally(review.log.refresh(), review.names)
-    inherited = f" since the fit, and {settled.before:,} decided before it" * bool(settled.before)
+    before = f" since the fit, and {settled.before:,} decided before it" if settled.before else ""
     print(
         f"{settled.labelled:,} images labelled, {settled.unknown:,} called unknown, "
-        f"{settled.skipped:,} skipped{inherited}, in {review.log.path}"
+        f"{settled.skipped:,} skipped{before}, in {review.log.path}"
     )
     if settled.labelled or settled.unknown:
         print(f"learn from them: anedl fit {given_to_fit(arguments.run)} -o NEXT "

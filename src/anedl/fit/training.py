@@ -113,7 +113,7 @@ def trained(
     Raises:
         ConfigError: the folder's run was begun with other choices or on other images.
     """
-    begun = _record(folder) is not None
+    begun = (folder / "config.json").exists()
     spec = _spec(method, problem, folder, wishes, share_of_time, taken, say)
     _check_same(folder, spec, problem)
     length = f"{spec.train.epochs} epochs of {spec.train.epoch_steps} steps"
