@@ -243,9 +243,46 @@ def test_json_round_trip():
         Calibration.from_json({"fresh": [1.0]})
 
 
+FAMILIAR = Calibration(
+    np.array([5.0, 1.0, 3.0, 4.0, 2.0]), np.array([]), 0.4, np.array([-5.0, -1.0, -3.0, -2.0, -4.0])
+)
+
+
+def test_new_images_are_judged_by_score_and_familiarity():
+    """Set aside: the score 1, the familiarity −5 (whose score is 5), then the scores 2, 3, 4."""
+    scores = np.array([0.5, 1.5, 4.5, 9.0, 9.0, 9.0])
+    familiarity = np.array([0.0, 0.0, 0.0, -5.5, -4.5, 0.0])
+    found = FAMILIAR.p_values(scores, "new", familiarity)
+    assert (6 * found).round(9).tolist() == [1, 3, 6, 2, 6, 6]
+    limit = FAMILIAR.threshold("new")
+    assert (limit.value, limit.familiarity, limit.certified) == (1.0, -5.0, 2 / 6)
+    assert "a score below 1, or a familiarity below -5, is rejected" in FAMILIAR.describe()
+
+
+def test_the_pile_is_judged_by_its_score_alone():
+    """Training has seen it; the same where no decoys were hidden in it."""
+    scores = np.array([0.5, 1.5, 4.5])
+    assert (6 * FAMILIAR.p_values(scores, "pile")).round(9).tolist() == [1, 2, 5]
+    limit = FAMILIAR.threshold("pile")
+    assert (limit.value, limit.familiarity) == (2.0, -inf)
+
+
+def test_familiarities_stay_with_their_images():
+    again = Calibration.from_json(json.loads(json.dumps(FAMILIAR.to_json())))
+    assert again.fresh.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert again.familiar.tolist() == [-1.0, -4.0, -3.0, -2.0, -5.0]
+    without = Calibration(FAMILIAR.fresh, FAMILIAR.seen, FAMILIAR.level)
+    assert "familiar" not in without.to_json()
+    assert without.threshold("new").familiarity == -inf
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: FAMILIAR.p_values(np.ones(2), "new"), "by their familiarity too"),
+        (lambda: FAMILIAR.p_values(np.ones(2), "new", np.array([0, np.nan])), "not numbers"),
+        (lambda: FAMILIAR.p_values(np.ones(2), "old", np.ones(2)), "'old'"),
+        (lambda: Calibration(np.ones(3), np.ones(3), 0.1, np.ones(2)), "that of each"),
         (lambda: p_values(np.array([]), np.ones(2)), "no calibration scores"),
         (lambda: p_values(np.ones(2), np.array([np.nan])), "not numbers"),
         (lambda: p_values(np.ones((2, 2)), np.ones(2)), "one-dimensional"),

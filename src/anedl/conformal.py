@@ -4,21 +4,23 @@ A score is higher the more an image looks like an inlier, as everywhere. The p-v
 tests "this is an inlier"; rejecting where it is at most a level rejects at most that share of the
 true inliers. The promise is marginal: it averages over the draw of the calibration images as well,
 and rests on one assumption alone, that the new inliers and the calibration images are exchangeable.
-`conditional_interval` says what one draw may do.
+`conditional_interval` says what one draw may do. New images may have a second score, their
+familiarity, and are then rejected where either is low (`anedl.blocks`).
 
 Nothing is promised about outliers: how many of them are caught is the model's merit.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil, floor, inf, log10, sqrt
+from math import ceil, floor, inf, isfinite, log10, sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
 
+from anedl import blocks
 from anedl.errors import AnedlError
 
 Array = npt.NDArray[Any]
@@ -38,9 +40,10 @@ class Interval(NamedTuple):
 class Threshold:
     """Images with a score below `value` are rejected; those at it or above are accepted.
 
-    At most `certified` of exchangeable inliers are rejected, never more than was `asked` for.
-    Where `images` are too few for the level, nothing is rejected: `value` is −∞, `certified` is 0
-    and `note` says so; otherwise `note` is empty.
+    Those with a familiarity below `familiarity` are rejected as well. At most `certified` of
+    exchangeable inliers are rejected, never more than was `asked` for. Where `images` are too few
+    for the level, nothing is rejected: `value` is −∞, `certified` is 0 and `note` says so;
+    otherwise `note` is empty.
     """
 
     value: float
@@ -48,6 +51,7 @@ class Threshold:
     certified: float
     images: int
     note: str = ""
+    familiarity: float = -inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,15 +297,30 @@ class Calibration:
     for the pile's inliers as far as labelled images and the pile's inliers come from one
     distribution; p-values from `fresh` would not be. Without decoys (`seen` empty) the pile is
     judged by `fresh`, and `describe` says so.
+
+    `familiar` (n,), where it is not empty, are the familiarities of the fresh images, in their
+    order: new images are then judged by both. Images of the pile are not: training has seen them.
     """
 
     fresh: FloatArray
     seen: FloatArray
     level: float
+    familiar: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        for name in ("fresh", "seen"):
-            scores = np.sort(_scores(getattr(self, name), name, empty=name == "seen"))
+        fresh = _scores(self.fresh, "fresh")
+        familiar = _scores(self.familiar, "familiarity", empty=True)
+        if len(familiar) not in (0, len(fresh)):
+            raise AnedlError(
+                f"{len(familiar)} familiarities of {len(fresh)} fresh images: give that of each"
+            )
+        order = np.argsort(fresh, kind="stable")
+        ordered = {
+            "fresh": fresh[order],
+            "familiar": familiar[order] if len(familiar) else familiar,
+            "seen": np.sort(_scores(self.seen, "seen", empty=True)),
+        }
+        for name, scores in ordered.items():
             scores.setflags(write=False)
             object.__setattr__(self, name, scores)
         _check_share(self.level, "the level")
@@ -312,13 +331,34 @@ class Calibration:
             raise AnedlError(f"images are of the pile or new, not {of!r}")
         return self.seen if of == "pile" and len(self.seen) else self.fresh
 
-    def p_values(self, scores: Array, of: Origin) -> FloatArray:
-        """P-values, (M,), of images of the pile or of new ones."""
-        return p_values(self.scores(of), scores)
+    @cached_property
+    def limits(self) -> tuple[FloatArray, FloatArray]:
+        """Thresholds of score and familiarity for new images, by how many inliers may be lost."""
+        if len(self.familiar):
+            return blocks.thresholds(self.fresh, self.familiar)
+        return self.fresh, np.full(len(self.fresh), -inf)
+
+    def p_values(self, scores: Array, of: Origin, familiarity: Array | None = None) -> FloatArray:
+        """P-values, (M,), of images of the pile or of new ones.
+
+        `familiarity` (M,) is wanted of new images where the calibration has that of fresh ones.
+        """
+        inliers = self.scores(of)
+        if of == "pile" or not len(self.familiar):
+            return p_values(inliers, scores)
+        if familiarity is None:
+            raise AnedlError("these new images are judged by their familiarity too: give it")
+        both = _scores(scores, "image", empty=True), _scores(familiarity, "familiarity", empty=True)
+        return blocks.p_values(self.limits, *both)
 
     def threshold(self, of: Origin) -> Threshold:
         """The threshold for images of the pile or for new ones."""
-        return threshold(self.scores(of), self.level)
+        limit = threshold(self.scores(of), self.level)
+        if of == "pile" or not len(self.familiar) or limit.note:
+            return limit
+        last = _rank(limit.images, self.level) - 1
+        value, familiarity = (float(limits[last]) for limits in self.limits)
+        return replace(limit, value=value, familiarity=familiarity)
 
     @cached_property
     def comparison(self) -> Comparison | None:
@@ -340,14 +380,18 @@ class Calibration:
 
     def to_json(self) -> dict[str, Any]:
         """Turn into plain lists and numbers."""
-        return {"fresh": self.fresh.tolist(), "seen": self.seen.tolist(), "level": self.level}
+        record = {"fresh": self.fresh.tolist(), "seen": self.seen.tolist(), "level": self.level}
+        return record | ({"familiar": self.familiar.tolist()} if len(self.familiar) else {})
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Calibration":
         """Rebuild from what `to_json` returned."""
         try:
-            fresh, seen = (np.array(document[name], np.float64) for name in ("fresh", "seen"))
-            return cls(fresh, seen, float(document["level"]))
+            fresh, seen, familiar = (
+                np.array(scores, np.float64)
+                for scores in (document["fresh"], document["seen"], document.get("familiar", []))
+            )
+            return cls(fresh, seen, float(document["level"]), familiar)
         except (KeyError, TypeError, ValueError) as error:
             raise AnedlError(
                 f"not a calibration as `to_json` writes it ({error!r}); calibrate the run again"
@@ -371,11 +415,17 @@ def _promise(limit: Threshold) -> str:
         return f"nothing is rejected, for {limit.note}"
     low, high = conditional_interval(limit.images, limit.asked)
     return (
-        f"a score below {limit.value:.4g} is rejected; calibrated on {limit.images} inliers, this "
+        f"{_below(limit.value, limit.familiarity)} is rejected; calibrated on {limit.images} "
+        f"inliers, this "
         f"rejects at most {percent(limit.certified)} of true inliers on average over calibrations "
         f"({percent(limit.asked)} was asked for), and between {percent(low)} and {percent(high)} "
         f"in nine of ten"
     )
+
+
+def _below(score: float, familiarity: float) -> str:
+    unfamiliar = f", or a familiarity below {familiarity:.4g}," if isfinite(familiarity) else ""
+    return f"a score below {score:.4g}{unfamiliar}"
 
 
 def _rank(images: int, level: float) -> int:

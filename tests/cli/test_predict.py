@@ -23,8 +23,8 @@ from anedl.intake.photographs import reads_heic
 
 parquet = pytest.importorskip("pyarrow.parquet")
 COLUMNS = [
-    "file", "class", "probability", "unknown", "inlier_score", "p_value", "epistemic", "aleatoric",
-    "error",
+    "file", "class", "probability", "unknown", "inlier_score", "familiarity", "p_value",
+    "epistemic", "aleatoric", "error",
 ]  # fmt: skip
 
 

@@ -15,9 +15,11 @@ from anedl.data.settings import get_setting
 from anedl.data.split_file import write_split
 from anedl.engine.model import TrainedModel, build_method
 from anedl.engine.precision import Precision
+from anedl.engine.run_files import FAMILIARITY_FILE
 from anedl.engine.spec import make_spec
 from anedl.engine.task import task_of
 from anedl.export.onnx_graph import export_run
+from anedl.familiarity import Familiarity
 
 ODD_NAMES = ("a b", 'x: "y" # z', "-|*[link](http://a.b)<b>", "naïve ☃")
 CPU = torch.device("cpu")
@@ -109,6 +111,27 @@ def digits_run(make_run, calibration):
     """A calibrated run of one channel, exported."""
     pytest.importorskip("onnxscript")
     folder = make_run(calibration)
+    export_run(folder, folder / "model.onnx")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def guarded_run(make_model, make_run):
+    """The same, and new images are judged by their familiarity too."""
+    pytest.importorskip("onnxscript")
+    pixels = np.random.default_rng(7).integers(0, 256, (79, 1, 8, 8), dtype=np.uint8)
+    with torch.no_grad():
+        outputs = make_model().method.outputs(torch.from_numpy(pixels))
+    familiarity = Familiarity.of(outputs.features[39:])
+    folder = make_run(
+        Calibration(
+            outputs.score[:39].double().numpy(),
+            np.zeros(0),
+            0.3,
+            familiarity.score(outputs.features[:39]).double().numpy(),
+        )
+    )
+    save_file(familiarity.tensors(), folder / FAMILIARITY_FILE)
     export_run(folder, folder / "model.onnx")
     return folder
 

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from anedl import dirichlet
+from anedl.conformal import Calibration
 from anedl.engine.model import load_model
 from anedl.errors import ConfigError, DataError
 from anedl.export.description import Rejection
@@ -66,6 +67,37 @@ def test_predictions_are_those_of_the_method(digits_run, calibration, frames):
     np.testing.assert_allclose(found.epistemic, epistemic, rtol=1e-4)
     aleatoric = dirichlet.expected_entropy(outputs.alpha.double())
     np.testing.assert_allclose(found.aleatoric, aleatoric, rtol=1e-4)
+
+
+def test_new_images_are_judged_by_their_familiarity_too(guarded_run, frames):
+    """By both runtimes alike, and by the definition of the p-value."""
+    record = json.loads((guarded_run / "calibration.json").read_text())
+    calibration = Calibration.from_json(record)
+    limit = calibration.threshold("new")
+    flagged = []
+    for runtime in ("torch", "onnx"):
+        found = load(guarded_run, runtime, "cpu").predict(frames)
+        exact = calibration.p_values(found.inlier_score, "new", found.familiarity)
+        np.testing.assert_array_equal(found.p_value, exact)
+        low = (found.inlier_score < limit.value) | (found.familiarity < limit.familiarity)
+        np.testing.assert_array_equal(found.unknown, low)
+        np.testing.assert_array_equal(found.unknown, found.p_value <= 0.3)
+        flagged.append(found.inlier_score >= limit.value)
+        assert (found.unknown & flagged[-1]).any(), "familiarity alone rejects none here"
+    assert (flagged[0] != flagged[1]).mean() <= 0.01
+    one, other = (load(guarded_run, name, "cpu").predict(frames) for name in ("torch", "onnx"))
+    np.testing.assert_allclose(one.familiarity, other.familiarity, rtol=2e-5, atol=2e-6)
+
+
+def test_what_is_familiar_must_not_be_lost(guarded_run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(guarded_run, folder)
+    (folder / "familiarity.safetensors").write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"familiarity\.safetensors: cannot be read"):
+        load(folder)
+    (folder / "familiarity.safetensors").unlink()
+    with pytest.raises(DataError, match=r"familiarity\.safetensors: is missing"):
+        load(folder)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e6])

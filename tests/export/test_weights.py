@@ -45,6 +45,17 @@ def test_the_calibrated_model_takes_its_calibration_along(run, tmp_path, images)
         assert b"someone" not in path.read_bytes(), f"{path.name} names the owner's folders"
 
 
+def test_what_is_familiar_goes_along(guarded_run, tmp_path, images):
+    run, out = tmp_path / "run", tmp_path / "out"
+    shutil.copytree(guarded_run, run)
+    (run / "results.json").write_text(json.dumps({"last": {"epoch": 2}}))
+    write_weights(run, out)
+    assert "familiarity.safetensors" in names_in(out)
+    here, there = (load(folder, device="cpu").predict(images) for folder in (run, out))
+    assert there.p_value.tolist() == here.p_value.tolist()
+    assert there.familiarity.tolist() == here.familiarity.tolist()
+
+
 def test_a_card_written_again_says_the_same(run, tmp_path):
     write_weights(run, tmp_path / "out", licence="cc0-1.0")
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")

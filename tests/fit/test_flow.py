@@ -20,6 +20,7 @@ from anedl.engine.inference import outputs_of
 from anedl.engine.model import load_model
 from anedl.engine.train import Surroundings
 from anedl.errors import ConfigError, DataError
+from anedl.export.predictor import load
 from anedl.fit.flow import Wishes, fit, look
 from anedl.fit.summary import cautions
 from anedl.fit.training import colours, recorded_share
@@ -47,8 +48,8 @@ def test_every_file_of_the_run_folder_is_there(finished):
     for name in (
         "config.json", "split.json", "model.safetensors", "results.json", "metrics.jsonl", "cache",
         "outputs/pool-last.safetensors", "intake.json", "skipped.csv", "calibration.json",
-        "triage.csv", "triage.json", "triage.parquet", "fit.json", "README.md", "report.html",
-        "supervised/model.safetensors", "supervised/results.json",
+        "familiarity.safetensors", "triage.csv", "triage.json", "triage.parquet", "fit.json",
+        "README.md", "report.html", "supervised/model.safetensors", "supervised/results.json",
     ):  # fmt: skip
         assert (run / name).exists(), name
 
@@ -90,6 +91,22 @@ def test_p_values_are_counted_from_the_hidden_images(finished):
     for row in rows_of(run):
         expected = (1 + int((seen <= float(row["inlier_score"])).sum())) / (len(seen) + 1)
         assert float(row["p_value"]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_is_familiar_labelled_images_say_and_fresh_ones_calibrate(finished):
+    run = finished[0].folder
+    cache, split = open_cache(run / "cache"), read_split(run / "split.json")
+    predictor = load(run, device="cpu", level=0.4)
+    fresh, labelled = (
+        np.stack([cache.images[int(at)] for at in where]) for where in (split.test, split.labelled)
+    )
+    found = predictor.judge(fresh)
+    np.testing.assert_allclose(
+        sorted(found.familiarity), sorted(predictor.calibration.familiar), rtol=1e-5
+    )
+    pixels = torch.from_numpy(labelled).permute(0, 3, 1, 2).contiguous()
+    features = outputs_of(predictor.trained.method, pixels, predictor.trained.precision).features
+    torch.testing.assert_close(predictor.familiarity.centre, features.mean(0))
 
 
 def test_the_summary_is_complete_and_what_was_said_agrees(finished):

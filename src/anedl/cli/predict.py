@@ -1,8 +1,8 @@
 """Judge new images with a trained run: one row an image, in the order given.
 
-Writes file, class, probability, unknown, inlier_score, p_value, epistemic, aleatoric and error. A
-file that cannot be read has a row that says why; the exit status is then 1. `class` is the
-likeliest known class even where the image is `unknown`.
+Writes file, class, probability, unknown, inlier_score, familiarity, p_value, epistemic, aleatoric
+and error. A file that cannot be read has a row that says why; the exit status is then 1. `class` is
+the likeliest known class even where the image is `unknown`.
 
     anedl predict runs/mine photos/ > predictions.csv
     find photos -name '*.jpg' -print0 | anedl predict runs/mine - --format jsonl

@@ -1,3 +1,5 @@
 """Names of the files of a run folder that other parts of the package look for; needs no torch."""
 
 MODEL_FILES = {"last": "model.safetensors", "best": "best.safetensors"}
+CALIBRATION_FILE = "calibration.json"
+FAMILIARITY_FILE = "familiarity.safetensors"  # of the model that is calibrated

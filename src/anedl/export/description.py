@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from anedl import __version__
 from anedl.conformal import Calibration, askable, finest_level, percent, shortfall
-from anedl.engine.run_files import MODEL_FILES
+from anedl.engine.run_files import CALIBRATION_FILE, FAMILIARITY_FILE, MODEL_FILES
 from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.export.framing import Framing
 
 if TYPE_CHECKING:
     from anedl.engine.model import TrainedModel
+    from anedl.familiarity import Familiarity
 
 FORMAT = 2  # since scores that were probabilities became log-odds
 METADATA_KEY = "anedl"
@@ -27,7 +28,6 @@ LICENCE = (
     "those to state who trained them."
 )
 ON_VALIDATION = 0.95  # share of the validation images that a run's own thresholds accept
-CALIBRATION_FILE = "calibration.json"
 RESULT_KEYS = {"last": "last", "best": "best_val"}
 
 
@@ -35,21 +35,23 @@ RESULT_KEYS = {"last": "last", "best": "best_val"}
 class Rejection:
     """When an image is called unknown: its score is below `threshold`.
 
-    `level` is the share of true inliers that this rejects at most, on average, as certified by
-    `images` held-out inliers; None where the threshold comes with no such promise.
+    Or its familiarity is below `familiarity`, which is −∞ for models that have none. `level` is the
+    share of true inliers that this rejects at most, on average, as certified by `images` held-out
+    inliers; None where the threshold comes with no such promise.
     """
 
     threshold: float
     promise: str
     level: float | None = None
     images: int = 0
+    familiarity: float = float("-inf")
 
     @classmethod
     def calibrated(cls, calibration: Calibration) -> "Rejection":
         """The threshold for new images of a calibrated run."""
         limit = calibration.threshold("new")
         promise = calibration.describe().splitlines()[0].removeprefix("new images: ")
-        return cls(limit.value, promise, limit.asked, limit.images)
+        return cls(limit.value, promise, limit.asked, limit.images, limit.familiarity)
 
     @classmethod
     def of_validation(cls, threshold: float) -> "Rejection":
@@ -78,9 +80,9 @@ class Rejection:
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers and text; a threshold of −∞, which rejects nothing, is null."""
-        threshold = self.threshold if isfinite(self.threshold) else None
         return {
-            "threshold": threshold,
+            "threshold": self.threshold if isfinite(self.threshold) else None,
+            "familiarity": self.familiarity if isfinite(self.familiarity) else None,
             "level": self.level,
             "images": self.images,
             "promise": self.promise,
@@ -89,12 +91,17 @@ class Rejection:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Rejection":
         """Rebuild from what `to_json` returned."""
-        threshold = document["threshold"]
+        # Models that were exported before there was a familiarity do not mention it.
+        threshold, familiarity = (
+            float("-inf") if value is None else float(value)
+            for value in (document["threshold"], document.get("familiarity"))
+        )
         return cls(
-            float("-inf") if threshold is None else float(threshold),
+            threshold,
             str(document["promise"]),
             document["level"],
             int(document["images"]),
+            familiarity,
         )
 
 
@@ -210,6 +217,31 @@ def read_calibration(folder: Path, model: str) -> Calibration | None:
         return Calibration.from_json(record)
     except AnedlError as error:
         raise DataError(f"{folder / CALIBRATION_FILE}: {error}") from error
+
+
+def read_familiarity(folder: Path, calibration: Calibration | None) -> "Familiarity | None":
+    """What the calibrated model of a run finds familiar; None where it does not judge by that.
+
+    Raises:
+        DataError: it does, but the file is missing or damaged.
+    """
+    if calibration is None or not len(calibration.familiar):
+        return None
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from anedl.familiarity import Familiarity
+
+    path = folder / FAMILIARITY_FILE
+    try:
+        return Familiarity.from_tensors(load_file(path))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path}: is missing, and {CALIBRATION_FILE} needs it; copy it from where the run was "
+            "made, or hand runs on by `anedl export RUN --weights FOLDER`"
+        ) from error
+    except (SafetensorError, KeyError) as error:
+        raise DataError(f"{path}: cannot be read ({error!r}); take a sound copy of it") from error
 
 
 def validation_threshold(folder: Path, model: str) -> float | None:

@@ -6,6 +6,7 @@ inside. Outputs, N of each:
 - `probabilities` (N, K) float, of the known classes;
 - `alpha` (N, K) float, Dirichlet parameters, where the method has them;
 - `inlier_score` (N,) float, higher for inliers;
+- `familiarity` (N,) float, higher for what resembles labelled images, where the run judges by it;
 - `p_value` (N,) double, of "this is an inlier" for a new image, where the run is calibrated;
 - `unknown` (N,) bool, at the run's level (or its validation threshold), where it has one.
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,9 +37,11 @@ from anedl.export.description import (
     METADATA_KEY,
     Description,
     read_calibration,
+    read_familiarity,
     source_digest,
     validation_threshold,
 )
+from anedl.familiarity import Familiarity
 from anedl.files import replacing
 from anedl.methods.base import Method
 
@@ -51,11 +55,13 @@ def export_onnx(
     *,
     threshold: float | None = None,
     source: str = "",
+    familiarity: Familiarity | None = None,
 ) -> Description:
     """Write the model as a single ONNX file, and return what its metadata say.
 
     Without a `calibration` there are no p-values, and `threshold` (of the validation images, if
-    given) decides what is unknown. `source` is kept in the metadata.
+    given) decides what is unknown. `source` is kept in the metadata. A calibration that judges new
+    images by their `familiarity` needs it.
 
     Raises:
         ConfigError: onnx or onnxscript is not installed; says how to install it.
@@ -65,7 +71,7 @@ def export_onnx(
     description = Description.of(trained, calibration, threshold, source).with_versions(
         torch=str(torch.__version__), onnx=onnx.__version__
     )
-    graph = OpenSetGraph(trained.method, calibration, description)
+    graph = OpenSetGraph(trained.method, calibration, description, familiarity)
     framing = description.framing
     # Two images: an exporter that meets a single one takes the batch for a constant.
     example = torch.zeros((2, framing.channels, framing.side, framing.side), dtype=torch.uint8)
@@ -107,7 +113,10 @@ def export_run(folder: Path, path: Path, model: str = "last") -> Description:
     calibration = read_calibration(folder, model)
     threshold = validation_threshold(folder, model)
     source = source_digest(folder / MODEL_FILES[model], calibration, threshold)
-    return export_onnx(trained, calibration, path, threshold=threshold, source=source)
+    familiarity = read_familiarity(folder, calibration)
+    return export_onnx(
+        trained, calibration, path, threshold=threshold, source=source, familiarity=familiarity
+    )
 
 
 class OpenSetGraph(nn.Module):
@@ -116,18 +125,27 @@ class OpenSetGraph(nn.Module):
     The method is copied to the CPU in float32; the original stays as it is.
     """
 
-    calibration: Tensor
+    limits: Tensor
+    centre: Tensor
+    still: Tensor
 
     def __init__(
-        self, method: Method, calibration: Calibration | None, description: Description
+        self,
+        method: Method,
+        calibration: Calibration | None,
+        description: Description,
+        familiarity: Familiarity | None = None,
     ) -> None:
         super().__init__()
         self.method = copy.deepcopy(method).cpu().float().eval()
-        fresh = [] if calibration is None else calibration.fresh.tolist()
+        limits = np.zeros((2, 0)) if calibration is None else np.stack(calibration.limits)
         # In float64, as p-values are computed elsewhere: a tie must stay a tie.
-        self.register_buffer("calibration", torch.tensor(fresh, dtype=torch.float64))
-        rejection = description.rejection
-        self.threshold = None if rejection is None else rejection.threshold
+        self.register_buffer("limits", torch.from_numpy(limits))
+        self.rejection = description.rejection
+        self.has_familiarity = familiarity is not None
+        if familiarity is not None:
+            for name, tensor in familiarity.tensors().items():
+                self.register_buffer(name, tensor)
         framing = description.framing
         with torch.no_grad():
             outputs = self.method.outputs(
@@ -142,8 +160,9 @@ class OpenSetGraph(nn.Module):
             "probabilities": True,
             "alpha": self.evidential,
             "inlier_score": True,
-            "p_value": len(self.calibration) > 0,
-            "unknown": self.threshold is not None,
+            "familiarity": self.has_familiarity,
+            "p_value": self.limits.shape[1] > 0,
+            "unknown": self.rejection is not None,
         }
         return tuple(name for name, there in present.items() if there)
 
@@ -151,19 +170,30 @@ class OpenSetGraph(nn.Module):
         """What is said of N images."""
         outputs = self.method.outputs(images)
         score = outputs.score.float()
-        exact = score.double()
+        judged = [score.double()]
         found = {
             "probabilities": outputs.logits.float().softmax(-1),
             "alpha": outputs.alpha,
             "inlier_score": score,
         }
-        if len(self.calibration):
+        if self.has_familiarity:
+            familiarity = Familiarity(self.centre, self.still).score(outputs.features.float())
+            found["familiarity"] = familiarity
+            judged.append(familiarity.double())
+        if self.limits.shape[1]:
             # Counted by comparison: ONNX has no search in a sorted array.
-            below = (exact[:, None] >= self.calibration[None]).sum(-1, dtype=torch.int32)
-            found["p_value"] = (1.0 + below.double()) / (len(self.calibration) + 1)
-        if self.threshold is not None:
+            below = [
+                (exact[:, None] >= limits[None]).sum(-1, dtype=torch.int32)
+                for exact, limits in zip(judged, self.limits, strict=False)
+            ]
+            least = below[0] if len(below) == 1 else torch.minimum(*below)
+            found["p_value"] = (1.0 + least.double()) / (self.limits.shape[1] + 1)
+        if self.rejection is not None:
             # Not "score < threshold": what is no number must not pass for known.
-            found["unknown"] = ~(exact >= self.threshold)
+            known = judged[0] >= self.rejection.threshold
+            if self.has_familiarity:
+                known = known & (judged[1] >= self.rejection.familiarity)
+            found["unknown"] = ~known
         return tuple(value for name in self.output_names if (value := found[name]) is not None)
 
 

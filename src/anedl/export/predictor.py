@@ -27,6 +27,7 @@ from anedl.export.description import (
     Description,
     model_of,
     read_calibration,
+    read_familiarity,
     source_digest,
     validation_threshold,
 )
@@ -34,6 +35,7 @@ from anedl.export.description import (
 if TYPE_CHECKING:
     from anedl.engine.model import TrainedModel
     from anedl.export.images import AnImage
+    from anedl.familiarity import Familiarity
 
 Floats = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -49,14 +51,15 @@ class Predictions:
     """What a model says of N images.
 
     `class_index` and `probability` are the likeliest known class, whatever `unknown` says. What a
-    model has no measure of is None: p-values without a calibration, the two uncertainties (in nats)
-    for methods without evidence, the flag for runs without a threshold.
+    model has no measure of is None: p-values and familiarity without a calibration, the two
+    uncertainties (in nats) for methods without evidence, the flag for runs without a threshold.
     """
 
     class_index: IntArray  # (N,)
     probability: Floats  # (N,)
     probabilities: Floats  # (N, K)
     inlier_score: Floats  # (N,)
+    familiarity: Floats | None  # (N,)
     p_value: Floats | None  # (N,)
     unknown: BoolArray | None  # (N,)
     epistemic: Floats | None  # (N,)
@@ -92,6 +95,7 @@ class Raw:
     probabilities: npt.NDArray[np.floating]  # (N, K)
     score: npt.NDArray[np.floating]  # (N,)
     alpha: npt.NDArray[np.floating] | None = None  # (N, K)
+    familiarity: npt.NDArray[np.floating] | None = None  # (N,)
     p_value: Floats | None = None  # (N,)
     unknown: BoolArray | None = None  # (N,)
 
@@ -162,6 +166,7 @@ class BasePredictor(ABC):
             probability=np.take_along_axis(probabilities, predicted[:, None], 1)[:, 0],
             probabilities=probabilities,
             inlier_score=raw.score.astype(np.float64),
+            familiarity=None if raw.familiarity is None else raw.familiarity.astype(np.float64),
             p_value=raw.p_value,
             unknown=unknown,
             epistemic=epistemic,
@@ -177,7 +182,7 @@ class Predictor(BasePredictor):
     """A trained model computed by PyTorch, on the device and in the precision it was loaded for.
 
     Without a `calibration` there are no p-values; `threshold`, that of the validation images, then
-    says what is unknown.
+    says what is unknown. A calibration that judges new images by their `familiarity` needs it.
     """
 
     def __init__(
@@ -186,10 +191,12 @@ class Predictor(BasePredictor):
         calibration: Calibration | None = None,
         threshold: float | None = None,
         level: float | None = None,
+        familiarity: "Familiarity | None" = None,
     ) -> None:
         super().__init__(Description.of(trained, calibration, threshold), level)
         self.trained = trained
         self.calibration = calibration
+        self.familiarity = familiarity
 
     def _run(self, images: UInt8Array) -> Raw:
         import torch
@@ -200,14 +207,28 @@ class Predictor(BasePredictor):
             self.trained.method, torch.from_numpy(images), self.trained.precision, len(images)
         )
         score = outputs.score.double().cpu().numpy()
-        rejection = self.description.rejection
+        familiar = None
+        if self.familiarity is not None:
+            familiar = self.familiarity.score(outputs.features).double().cpu().numpy()
+        p_value = None
+        if self.calibration is not None:
+            p_value = self.calibration.p_values(score, "new", familiar)
         return Raw(
             probabilities=outputs.logits.softmax(-1).cpu().numpy(),
             score=score,
             alpha=None if outputs.alpha is None else outputs.alpha.double().cpu().numpy(),
-            p_value=None if self.calibration is None else self.calibration.p_values(score, "new"),
-            unknown=None if rejection is None else ~(score >= rejection.threshold),
+            familiarity=familiar,
+            p_value=p_value,
+            unknown=self._unknown(score, familiar),
         )
+
+    def _unknown(self, score: Floats, familiar: Floats | None) -> BoolArray | None:
+        rejection = self.description.rejection
+        if rejection is None:
+            return None
+        # Not "score < threshold": what is no number must not pass for known.
+        known = score >= rejection.threshold
+        return ~known if familiar is None else ~(known & (familiar >= rejection.familiarity))
 
 
 class OnnxPredictor(BasePredictor):
@@ -238,6 +259,7 @@ class OnnxPredictor(BasePredictor):
             probabilities=found["probabilities"],
             score=found["inlier_score"],
             alpha=found.get("alpha"),
+            familiarity=found.get("familiarity"),
             p_value=found.get("p_value"),
             unknown=found.get("unknown"),
         )
@@ -294,7 +316,9 @@ def open_predictor(
         return OnnxPredictor(exported(folder, chosen, calibration, threshold), level, device)
     from anedl.engine.model import load_model
 
-    return Predictor(load_model(folder, chosen, device), calibration, threshold, level)
+    familiarity = read_familiarity(folder, calibration)
+    trained = load_model(folder, chosen, device)
+    return Predictor(trained, calibration, threshold, level, familiarity)
 
 
 def exported(

@@ -27,8 +27,8 @@ Row = dict[str, Cell]
 
 TEXT_COLUMNS = ("file", "class", "error")
 COLUMNS = (
-    "file", "class", "probability", "unknown", "inlier_score", "p_value", "epistemic", "aleatoric",
-    "error",
+    "file", "class", "probability", "unknown", "inlier_score", "familiarity", "p_value",
+    "epistemic", "aleatoric", "error",
 )  # fmt: skip
 ROW_GROUP = 8192
 FORMATS = ("csv", "jsonl", "parquet")
@@ -74,6 +74,7 @@ def _cells(predictions: Predictions, i: int, class_names: Sequence[str]) -> Row:
         "probability": _short(number(predictions.probability)),
         "unknown": None if unknown is None else bool(unknown[i]),
         "inlier_score": _short(number(predictions.inlier_score)),
+        "familiarity": _short(number(predictions.familiarity)),
         "p_value": number(predictions.p_value),  # in full, so that it compares with a level
         "epistemic": _short(number(predictions.epistemic)),
         "aleatoric": _short(number(predictions.aleatoric)),

@@ -3,10 +3,10 @@
 import shutil
 from pathlib import Path
 
-from anedl.engine.run_files import MODEL_FILES
+from anedl.engine.run_files import CALIBRATION_FILE, FAMILIARITY_FILE, MODEL_FILES
 from anedl.errors import ConfigError, DataError
 from anedl.export.card import card_text, read_facts
-from anedl.export.description import CALIBRATION_FILE, model_of, read_calibration
+from anedl.export.description import model_of, read_calibration, read_familiarity
 from anedl.files import write_json, write_text
 
 NEEDED = ("config.json", "split.json", "results.json")
@@ -40,13 +40,15 @@ def write_weights(
     for name in files:
         if not (run / name).is_file():
             raise DataError(f"{run / name}: there is no such file; finish the run with `--resume`")
+    calibration = read_calibration(run, chosen)
+    calibrating = [] if calibration is None else [CALIBRATION_FILE]
+    if read_familiarity(run, calibration) is not None:
+        calibrating.append(FAMILIARITY_FILE)
     check_vacant(folder)
     facts = read_facts(run, chosen)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in files:
+    for name in [*files, *calibrating]:
         shutil.copyfile(run / name, folder / name)
-    if read_calibration(run, chosen) is not None:
-        shutil.copyfile(run / CALIBRATION_FILE, folder / CALIBRATION_FILE)
     if facts.fit:
         write_json(folder / "fit.json", {k: v for k, v in facts.fit.items() if k != "sources"})
     write_text(folder / "README.md", card_text(facts, licence))

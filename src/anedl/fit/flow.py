@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 
 from anedl.conformal import Calibration
 from anedl.data.batches import worker_count
@@ -13,9 +14,10 @@ from anedl.data.settings import Setting
 from anedl.engine.model import choose_device
 from anedl.engine.own import make_problem
 from anedl.engine.results import describe_device
+from anedl.engine.run_files import CALIBRATION_FILE, FAMILIARITY_FILE
 from anedl.errors import AnedlError, ConfigError
 from anedl.export.card import write_card
-from anedl.files import sweep, write_json
+from anedl.files import sweep, write_bytes, write_json
 from anedl.fit import choices
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import compare_models
@@ -25,6 +27,7 @@ from anedl.fit.gather import Gathered, gather
 from anedl.fit.judging import (
     FoldScores,
     PileImages,
+    calibrate,
     choose_acceptance,
     estimate_after,
     estimate_before,
@@ -129,9 +132,10 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     time_left = 1 - choices.SUPERVISED_TIME - (choices.FOLDS_TIME if folds else 0)
     trained(wishes.method, problem, run, wishes, time_left, taken, say)
     judged = judge_all(run, gathered, problem, wishes.device)
-    calibration = Calibration(judged["fresh"].score, judged["decoys"].score, wishes.level)
+    calibration, familiarity = calibrate(judged, wishes.level)
     by_folds = judge_by_folds(folds, gathered, problem, wishes.device) if folds else None
     cross = by_folds.p_values() if by_folds is not None else None
+    write_bytes(run / FAMILIARITY_FILE, save(familiarity.tensors()))
     write_calibration(run, calibration, by_folds)
     confidence = choose_acceptance(judged["validation"], gathered, wishes.target_precision)
     p_value = calibration.p_values(judged["pile"].score, "pile") if cross is None else cross.values
@@ -172,7 +176,7 @@ def write_calibration(run: Path, calibration: Calibration, by_folds: FoldScores 
     record = calibration.to_json()
     if by_folds is not None:
         record["folds"] = [scores.tolist() for scores in by_folds.folds]
-    write_json(run / "calibration.json", record)
+    write_json(run / CALIBRATION_FILE, record)
 
 
 def _write_pages(run: Path, say: Say) -> None:

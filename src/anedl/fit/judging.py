@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from anedl import dirichlet
 from anedl.conformal import Calibration, CrossPValues, cross_p_values
 from anedl.engine.inference import outputs_of
 from anedl.engine.model import load_model
 from anedl.engine.problem import Problem
+from anedl.familiarity import Familiarity
 from anedl.fit.gather import Gathered
 from anedl.methods.base import Outputs
 from anedl.pollution import ShareEstimate, estimate_outlier_share
@@ -48,9 +50,10 @@ class FoldScores:
 def judge_all(
     model: Path, gathered: Gathered, problem: Problem, device: str = "auto"
 ) -> dict[str, Judged]:
-    """What the last model says of the images that judge and of the whole pile."""
+    """What the last model says of labelled images, those that judge, and the whole pile."""
     trained = load_model(model, device=device)
     parts = {
+        "labelled": gathered.split.labelled,
         "validation": gathered.split.validation,
         "fresh": gathered.fresh,
         "decoys": gathered.decoys,
@@ -62,6 +65,19 @@ def judge_all(
         else _nothing(len(gathered.names))
         for name, positions in parts.items()
     }
+
+
+def calibrate(judged: dict[str, Judged], level: float) -> tuple[Calibration, Familiarity]:
+    """What fresh images and decoys say of new images and of the pile.
+
+    What is familiar labelled images say that were trained on; how familiar a known image is that
+    was not, fresh ones do.
+    """
+    labelled, fresh = (torch.from_numpy(judged[name].features) for name in ("labelled", "fresh"))
+    familiarity = Familiarity.of(labelled)
+    familiar = familiarity.score(fresh).double().numpy()
+    found = Calibration(judged["fresh"].score, judged["decoys"].score, level, familiar)
+    return found, familiarity
 
 
 def judge_by_folds(
