@@ -267,6 +267,17 @@ def test_the_pile_is_judged_by_its_score_alone():
     assert (limit.value, limit.familiarity) == (2.0, -inf)
 
 
+def test_too_few_images_for_the_level_reject_nothing_by_familiarity_either():
+    few = Calibration(np.arange(5.0), np.zeros(0), 0.05, -np.arange(5.0))
+    limit = few.threshold("new")
+    assert (limit.value, limit.familiarity, limit.certified) == (-inf, -inf, 0.0)
+    enough_for_one = Calibration(np.arange(19.0), np.zeros(0), 0.05, -np.arange(19.0))
+    limit = enough_for_one.threshold("new")
+    assert (limit.value, limit.familiarity) == (0.0, -inf)
+    assert "familiarity" in enough_for_one.describe()
+    assert "at levels from 10 % on" in enough_for_one.describe()
+
+
 def test_familiarities_stay_with_their_images():
     again = Calibration.from_json(json.loads(json.dumps(FAMILIAR.to_json())))
     assert again.fresh.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]

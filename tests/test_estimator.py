@@ -16,6 +16,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import anedl
+from anedl import blocks
 from anedl.errors import AnedlError, ConfigError
 from anedl.estimator import OpenSetClassifier, labelled_accuracy
 
@@ -115,10 +116,12 @@ def test_rejection_is_by_p_values_from_images_held_out(trained):
     fresh = images[1200:]
     held_out = classifier.calibration_scores_
     assert len(held_out) >= 19
-    score = classifier.inlier_score(fresh)
-    by_hand = np.array([(1 + (held_out <= value).sum()) / (len(held_out) + 1) for value in score])
+    limits = blocks.thresholds(held_out, classifier.calibration_familiarity_)
+    by_hand = blocks.p_values(limits, classifier.inlier_score(fresh), classifier.familiarity(fresh))
     np.testing.assert_allclose(classifier.p_values(fresh), by_hand)
     assert ((classifier.predict(fresh) == -1) == (by_hand <= 0.05)).all()
+    by_score_alone = np.searchsorted(held_out, classifier.inlier_score(fresh), side="right")
+    assert (by_hand * (len(held_out) + 1) < 1 + by_score_alone).any(), "all are familiar"
 
 
 def test_every_fitted_image_has_a_label_and_a_history(trained):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from anedl.errors import AnedlError
 from anedl.familiarity import Familiarity
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -55,7 +56,13 @@ def test_it_survives_storing_and_half_precision():
     assert coarse.equal(familiarity.score(NEW.bfloat16().float()))
 
 
+def test_a_single_feature_and_features_that_are_no_numbers():
+    assert Familiarity.of(LABELLED[:, :1]).score(NEW[:, :1]).isfinite().all()
+    with pytest.raises(AnedlError, match="not finite"):
+        Familiarity.of(torch.full((3, 2), torch.nan))
+
+
 def test_nothing_at_all_is_unfamiliar_and_a_number():
     score = Familiarity.of(LABELLED).score(torch.zeros((1, 12)))
-    assert not score.isnan().any()
+    assert score.isfinite().all()
     assert (score < Familiarity.of(LABELLED).score(NEW).min()).all()

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
-# The second score guards against what is rare, so it gets one in ten of the inliers that may be
-# lost; not the first of them, which is all that a small calibration has.
+# The second score guards against what is rare: of many inliers that may be lost it gets one in ten,
+# of few the second. Not the first, which is all that a small calibration has.
 EVERY, BEGINNING = 10, 2
 
 

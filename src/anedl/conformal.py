@@ -110,7 +110,7 @@ class Comparison:
     def describe(self) -> str:
         """The finding in one sentence."""
         change = (
-            f"the threshold for fresh images would change how many of them are rejected by "
+            f"a threshold set on fresh images would change how many of them are rejected by "
             f"{100 * self.difference:+z.1f} points (90 % interval {100 * self.low:+z.1f} to "
             f"{100 * self.high:+z.1f})"
         )
@@ -188,7 +188,8 @@ def benjamini_hochberg(p: Array, level: float) -> BoolArray:
     but they are positively dependent in the sense that the procedure needs (PRDS): Bates, Candès,
     Lei, Romano and Sesia, "Testing for outliers with conformal p-values", Annals of Statistics
     2023. With n calibration images no p-value is below 1/(n + 1), so it takes at least
-    M / (level · (n + 1)) strange images of M before any is flagged.
+    M / (level · (n + 1)) strange images of M before any is flagged. That dependence is proven for
+    p-values of one score, as images of the pile have; those of two scores lack it.
     """
     values = _scores(p, "p-value", empty=True)
     if ((values < 0) | (values > 1)).any():
@@ -367,7 +368,13 @@ class Calibration:
 
     def describe(self) -> str:
         """What is promised for new images and for those of the pile, and how the two differ."""
-        lines = [f"new images: {_promise(self.threshold('new'))}"]
+        limit = self.threshold("new")
+        lines = [f"new images: {_promise(limit)}"]
+        if len(self.familiar) and not limit.note and not isfinite(limit.familiarity):
+            lines[0] += (
+                f"; familiarity, of which these are too few to set a threshold as well, rejects at "
+                f"levels from {percent_upwards(blocks.BEGINNING * finest_level(limit.images))} on"
+            )
         if self.comparison is None:
             lines.append(
                 "images of the pile: judged by fresh inliers, for none were hidden in the pile; "

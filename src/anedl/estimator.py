@@ -14,20 +14,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from anedl import conformal
+from anedl.conformal import Calibration
 from anedl.data.arrays import ImageFormat, image_format
 from anedl.data.dataset import ArrayImages, IntArray, UInt8Array
 from anedl.data.labels import is_text, is_unlabelled, with_unknown
 from anedl.data.protocol import Split
 from anedl.data.settings import Setting
 from anedl.engine.config import TrainConfig
-from anedl.engine.held_model import HeldModel
+from anedl.engine.held_model import HeldModel, Said
 from anedl.engine.in_memory import NEVER, train_in_memory
 from anedl.engine.own import classes_to_sum, make_problem
 from anedl.engine.pool_share import FEWEST_VALIDATION, estimate_pool, share_to_select
 from anedl.engine.problem import Problem
 from anedl.engine.spec import make_spec
 from anedl.errors import AnedlError
+from anedl.familiarity import Familiarity
 from anedl.intake.partition import Partition, partition
 from anedl.methods.default import DEFAULT_METHOD
 from anedl.options import option_types
@@ -95,7 +96,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     outlier_share_ : the estimate behind the default `selection_share`, with its interval, or None.
     selection_share_ : the share that was used.
     best_epoch_ : the epoch (from 1) of the model that is kept.
-    calibration_scores_ : inlier scores of the labelled images held out for the threshold.
+    calibration_scores_ : inlier scores of the labelled images held out for the threshold, sorted.
+    calibration_familiarity_ : familiarities of the same images, in the same order.
     method_ : the method that was trained.
     image_format_ : how numbers become images.
     n_features_in_ : numbers in an image; feature_names_in_ where they had names.
@@ -164,27 +166,24 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         roles = self._hold_out(labels, seed)
         self._train(images, labels, roles, seed)
-        self._calibrate(images[roles.calibration])
+        self._calibrate(images[roles.labelled], images[roles.calibration])
         self._look_back(images, labels)
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
         """(N,) the most likely known class, or `unknown_label` where an image is rejected."""
-        logits, score = self._judge(X)
-        return self._named(logits, score)
+        return self._named(self._judge(X))
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
         """(N, K) probabilities of the known classes, in the order of `classes_`.
 
         They suppose that the image is of one of these: see `p_values` for whether it is.
         """
-        logits, _ = self._judge(X)
-        return _probabilities(logits)
+        return _probabilities(self._judge(X).logits)
 
     def predict_log_proba(self, X: Any) -> FloatArray:  # noqa: N803
         """(N, K) logarithms of `predict_proba`."""
-        logits, _ = self._judge(X)
-        logarithms: FloatArray = log_softmax(logits, axis=1)
+        logarithms: FloatArray = log_softmax(self._judge(X).logits, axis=1)
         return logarithms
 
     def decision_function(self, X: Any) -> FloatArray:  # noqa: N803
@@ -193,19 +192,30 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         As in every scikit-learn classifier the largest one is the predicted class, rejection aside.
         How much an image looks like an inlier is `inlier_score`.
         """
-        logits, _ = self._judge(X)
+        logits = self._judge(X).logits
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 
     def inlier_score(self, X: Any) -> FloatArray:  # noqa: N803
         """(N,) the method's inlier score, higher the more an image looks like a known class."""
-        return self._judge(X)[1]
+        return self._judge(X).score
+
+    def familiarity(self, X: Any) -> FloatArray:  # noqa: N803
+        """(N,) how much of an image's features labelled images have too, −1 or less to 0.
+
+        Low where an image resembles no labelled one at all: the inlier score may know nothing of
+        such images.
+        """
+        found = self._judge(X).familiarity
+        assert found is not None
+        return found
 
     def p_values(self, X: Any) -> FloatArray:  # noqa: N803
         """(N,) p-values of "this image is of a known class"; `predict` rejects up to `level`.
 
-        All are 1 where no image was held out for calibration.
+        Small where `inlier_score` or `familiarity` is low. All are 1 where no image was held out
+        for calibration.
         """
-        return self._p_values(self._judge(X)[1])
+        return self._p_values(self._judge(X))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """Share of the labelled images that get their label; unlabelled ones are left out.
@@ -362,9 +372,17 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return {"setting": setting, "method": self.method_, "seed": seed, "train": train,
                 "options": options}  # fmt: skip
 
-    def _calibrate(self, images: UInt8Array) -> None:
-        self.calibration_scores_ = np.sort(self._model.judge(images)[1])
-        if len(images) and (note := conformal.threshold(self.calibration_scores_, self.level).note):
+    def _calibrate(self, labelled: UInt8Array, fresh: UInt8Array) -> None:
+        self.calibration_scores_ = self.calibration_familiarity_ = np.zeros(0)
+        self._model.familiarity = Familiarity.of(self._model.judge(labelled).features)
+        if len(fresh) == 0:
+            return
+        said = self._model.judge(fresh)
+        assert said.familiarity is not None
+        self._calibration = Calibration(said.score, np.zeros(0), self.level, said.familiarity)
+        self.calibration_scores_ = self._calibration.fresh
+        self.calibration_familiarity_ = self._calibration.familiar
+        if note := self._calibration.threshold("new").note:
             warnings.warn(
                 f"nothing is rejected: {note}; raise level or calibration_share, or label more",
                 stacklevel=3,
@@ -374,23 +392,24 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Label the images that came without a label, and set `transduction_`."""
         given = labels < len(self.classes_)
         self.transduction_ = self._answers[labels]
-        self.transduction_[~given] = self._named(*self._model.judge(images[~given]))
+        self.transduction_[~given] = self._named(self._model.judge(images[~given]))
 
-    def _judge(self, X: Any) -> tuple[FloatArray, FloatArray]:  # noqa: N803
+    def _judge(self, X: Any) -> Said:  # noqa: N803
         check_is_fitted(self)
         rows, shape = self._read(X, reset=False)
         image: ImageFormat = self.image_format_
         image.check(shape)
         return self._model.judge(image.images(rows))
 
-    def _p_values(self, score: FloatArray) -> FloatArray:
+    def _p_values(self, said: Said) -> FloatArray:
         if len(self.calibration_scores_) == 0:
-            return np.ones(len(score))
-        return conformal.p_values(self.calibration_scores_, score)
+            return np.ones(len(said.score))
+        return self._calibration.p_values(said.score, "new", said.familiarity)
 
-    def _named(self, logits: FloatArray, score: FloatArray) -> Array:
-        rejected = self._p_values(score) <= self.level
-        answers: Array = self._answers[np.where(rejected, len(self.classes_), logits.argmax(1))]
+    def _named(self, said: Said) -> Array:
+        rejected = self._p_values(said) <= self.level
+        likeliest = said.logits.argmax(1)
+        answers: Array = self._answers[np.where(rejected, len(self.classes_), likeliest)]
         return answers
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from anedl.dirichlet import in_full_precision
+from anedl.errors import AnedlError
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +31,17 @@ class Familiarity:
         Half of the directions count as still; more where there are fewer than d images, for these
         show at most N − 1 directions, and only the first half of them well.
         """
-        exact = features.double()
-        centre = exact.mean(0)
+        if not features.isfinite().all():
+            raise AnedlError("features of labelled images are not finite: the model has diverged")
         # In float64 on the CPU: the same directions wherever the features came from.
-        _, directions = torch.linalg.eigh((exact - centre).cpu().T.cov(correction=0))
+        exact = features.double().cpu()
+        centre = exact.mean(0)
+        centred = exact - centre
+        _, directions = torch.linalg.eigh(centred.T @ centred)
         lively = min(exact.shape[1], len(exact)) // 2
         still = directions[:, : exact.shape[1] - lively]
         # Laid out as it will be read again, for the layout changes the last bit of a score.
-        return cls(centre.cpu().float(), still.float().contiguous())
+        return cls(centre.float(), still.float().contiguous())
 
     @in_full_precision
     def score(self, features: Tensor) -> Tensor:
@@ -46,7 +50,8 @@ class Familiarity:
         beyond = ((features - centre) @ still).norm(dim=-1)
         length = features.norm(dim=-1).clamp_min(torch.finfo(features.dtype).tiny)
         score: Tensor = -beyond / length
-        return score
+        # Features that are all zero are unfamiliar, but their score is to be a number.
+        return score.clamp_min(torch.finfo(score.dtype).min)
 
     def tensors(self) -> dict[str, Tensor]:
         """What it consists of, by name."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from anedl.engine.model import build_method, choose_device
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.spec import make_spec
 from anedl.engine.task import task_of
+from anedl.familiarity import Familiarity
 from anedl.methods.base import Method
 
 FloatArray = npt.NDArray[np.float64]
@@ -26,9 +27,19 @@ FloatArray = npt.NDArray[np.float64]
 JUDGED_AT_ONCE = 64
 
 
+class Said(NamedTuple):
+    """What a model says of N images."""
+
+    logits: FloatArray  # (N, K)
+    score: FloatArray  # (N,)
+    features: Tensor  # (N, d)
+    familiarity: FloatArray | None  # (N,)
+
+
 class HeldModel:
     """Weights as bytes and the arguments of `make_spec`; the network is built when first needed.
 
+    Images are also judged by what is familiar as soon as `familiarity` has been set.
     A pickle holds the bytes and the arguments alone, and can be read where there is another device.
     """
 
@@ -39,6 +50,7 @@ class HeldModel:
         self.pool_size = pool_size
         self.weights = save(weights)
         self.device = device
+        self.familiarity: Familiarity | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_built"}
@@ -52,15 +64,22 @@ class HeldModel:
         load_module(method, load(self.weights))
         return method.eval(), Precision(choose_precision(spec.train.precision, device), device)
 
-    def judge(self, images: UInt8Array) -> tuple[FloatArray, FloatArray]:
-        """Logits (N, K) and inlier scores (N,) of images (N, side, side, channels)."""
+    def judge(self, images: UInt8Array) -> Said:
+        """What the model says of images (N, side, side, channels)."""
         method, precision = self._built
         count = len(images)
-        if count == 0:
-            return np.zeros((0, method.task.classes)), np.zeros(0)
-        black = np.zeros((-count % JUDGED_AT_ONCE, *images.shape[1:]), np.uint8)
+        lacking = -count % JUDGED_AT_ONCE if count else JUDGED_AT_ONCE
+        black = np.zeros((lacking, *images.shape[1:]), np.uint8)
         pixels = torch.from_numpy(np.concatenate([images, black])).permute(0, 3, 1, 2).contiguous()
         outputs = outputs_of(method, pixels, precision, JUDGED_AT_ONCE)
-        logits: FloatArray = outputs.logits[:count].double().cpu().numpy()
-        score: FloatArray = outputs.score[:count].double().cpu().numpy()
-        return logits, score
+        familiarity = None
+        if self.familiarity is not None:
+            blocks = torch.split(outputs.features, JUDGED_AT_ONCE)
+            scores = torch.cat([self.familiarity.score(block) for block in blocks])
+            familiarity = scores[:count].double().cpu().numpy()
+        return Said(
+            logits=outputs.logits[:count].double().cpu().numpy(),
+            score=outputs.score[:count].double().cpu().numpy(),
+            features=outputs.features[:count].float().cpu(),
+            familiarity=familiarity,
+        )

@@ -42,8 +42,8 @@ def estimate_pool(
     model = HeldModel(short, len(split.pool), run.weights, device)
     images = problem.dataset.train.images
     assert isinstance(images, ArrayImages)
-    _, inliers = model.judge(images.pixels[problem.split.validation])
-    _, pool = model.judge(images.pixels[split.pool])
+    inliers = model.judge(images.pixels[problem.split.validation]).score
+    pool = model.judge(images.pixels[split.pool]).score
     return estimate_outlier_share(inliers, pool)
 
 

@@ -51,8 +51,9 @@ class Predictions:
     """What a model says of N images.
 
     `class_index` and `probability` are the likeliest known class, whatever `unknown` says. What a
-    model has no measure of is None: p-values and familiarity without a calibration, the two
-    uncertainties (in nats) for methods without evidence, the flag for runs without a threshold.
+    model has no measure of is None: p-values without a calibration, familiarity without one that
+    uses it, the two uncertainties (in nats) for methods without evidence, the flag for runs without
+    a threshold.
     """
 
     class_index: IntArray  # (N,)

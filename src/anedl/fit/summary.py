@@ -156,6 +156,7 @@ def _calibration(
     limits = {
         of: {
             "score": limit.value if np.isfinite(limit.value) else None,
+            "familiarity": limit.familiarity if np.isfinite(limit.familiarity) else None,
             "certified": limit.certified,
             "images": limit.images,
             "note": limit.note,

@@ -159,10 +159,16 @@ def confusion_caption(run: Run, judged: Judged) -> str:
             f"Truth in rows, the model's answer in columns. None of the {judged.what} is answered "
             f"with “unknown”, for there is no threshold for new images: too few calibrate it."
         )
+    asked = run.calibration is not None and np.isfinite(
+        run.calibration.threshold("new").familiarity
+    )
+    unasked = (
+        " (familiarity, by which new images are judged too, is not asked here)" if asked else ""
+    )
     which = " for new images, which some of these images themselves have set," if run.is_own else ""
     return (
         f"Truth in rows, the model's answer in columns, {judged.what} below the threshold{which} "
-        f"answered with “unknown”."
+        f"answered with “unknown”{unasked}."
     )
 
 
