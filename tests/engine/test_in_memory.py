@@ -14,6 +14,7 @@ from anedl.engine.inference import outputs_of
 from anedl.engine.model import load_model
 from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, train
+from anedl.familiarity import Familiarity
 
 TINY = {"epochs": 3, "epoch_steps": 3, "pretrain_epochs": 1, "batch_size": 6, "log_every": 2,
         "ema_decay": 0.6, "bn_momentum": 0.3}  # fmt: skip
@@ -78,8 +79,14 @@ def test_a_held_model_says_what_the_run_says(spec, problem, folder):
     arguments = {"setting": "digits", "train": TINY}
     weights = load_file(folder / "model.safetensors")
     held = HeldModel(arguments, len(problem.split.pool), weights, "cpu")
-    logits, score = held.judge(pixels.permute(0, 2, 3, 1).numpy())
-    np.testing.assert_allclose(logits, expected.logits.numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(score, expected.score.numpy(), rtol=1e-5)
+    frames = pixels.permute(0, 2, 3, 1).numpy()
+    said = held.judge(frames)
+    np.testing.assert_allclose(said.logits, expected.logits.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(said.score, expected.score.numpy(), rtol=1e-5)
+    assert said.familiarity is None
+    held.familiarity = Familiarity.of(said.features)
+    familiar = held.familiarity.score(expected.features)
+    np.testing.assert_allclose(held.judge(frames).familiarity, familiar, rtol=1e-4, atol=1e-6)
     none = held.judge(np.zeros((0, 8, 8, 1), np.uint8))
-    assert [part.shape for part in none] == [(0, 6), (0,)]
+    assert [len(part) for part in none] == [0, 0, 0, 0]
+    assert none.logits.shape == (0, 6)
