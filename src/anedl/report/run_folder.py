@@ -18,6 +18,7 @@ from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
 from anedl.engine.log import read_rows
 from anedl.engine.own import find_cache
+from anedl.engine.run_files import CALIBRATION_FILE
 from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OUTLIER
 from anedl.intake.decided import Decided, read_decided
@@ -119,7 +120,7 @@ class Run:
     @cached_property
     def calibration(self) -> Calibration | None:
         """The held-out inliers that calibrate the threshold of a user's own run."""
-        document = _json(self.folder / "calibration.json") if self.is_own else None
+        document = _json(self.folder / CALIBRATION_FILE) if self.is_own else None
         return None if document is None else Calibration.from_json(document)
 
     @cached_property
