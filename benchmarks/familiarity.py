@@ -22,7 +22,7 @@ import torch
 from PIL import Image, ImageDraw
 from sklearn.datasets import load_digits
 
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.engine.evaluate import load_run
 from anedl.engine.inference import outputs_of
 from anedl.evaluation.metrics import OUTLIER

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from anedl.conformal import Calibration, benjamini_hochberg, compare, conditional_interval
+from anedl.calibration import Calibration
+from anedl.conformal import benjamini_hochberg, compare, conditional_interval
 from anedl.data.protocol import UNKNOWN, hash_order
 from anedl.data.settings import get_setting
 from anedl.engine.problem import load_problem

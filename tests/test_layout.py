@@ -31,7 +31,7 @@ LAYERS = [
     ["methods"],
     ["data"],
     ["intake"],
-    ["evaluation", "blocks", "conformal", "pollution"],
+    ["evaluation", "blocks", "conformal", "calibration", "pollution"],
     ["engine"],
     ["triage"],
     ["export"],

@@ -4,29 +4,26 @@ A score is higher the more an image looks like an inlier, as everywhere. The p-v
 tests "this is an inlier"; rejecting where it is at most a level rejects at most that share of the
 true inliers. The promise is marginal: it averages over the draw of the calibration images as well,
 and rests on one assumption alone, that the new inliers and the calibration images are exchangeable.
-`conditional_interval` says what one draw may do. New images may have a second score, their
-familiarity, and are then rejected where either is low (`anedl.blocks`).
+`conditional_interval` says what one draw may do. `anedl.calibration` joins these functions into
+what a run needs.
 
 Nothing is promised about outliers: how many of them are caught is the model's merit.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from math import ceil, floor, inf, isfinite, log10, sqrt
-from typing import Any, Literal, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, inf, log10, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv
 
-from anedl import blocks
 from anedl.errors import AnedlError
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-Origin = Literal["new", "pile"]
 
 
 class Interval(NamedTuple):
@@ -132,8 +129,8 @@ def p_values(calibration: Array, scores: Array) -> FloatArray:
     `calibration` (n,) are scores of held-out inliers. Ties count as if the calibration image were
     the stranger one, so a p-value can only come out too large.
     """
-    ordered = np.sort(_scores(calibration, "calibration"))
-    below = np.searchsorted(ordered, _scores(scores, "image", empty=True), side="right")
+    ordered = np.sort(checked_scores(calibration, "calibration"))
+    below = np.searchsorted(ordered, checked_scores(scores, "image", empty=True), side="right")
     values: FloatArray = (1.0 + below.astype(np.float64)) / (len(ordered) + 1)
     return values
 
@@ -145,7 +142,7 @@ def finest_level(images: int) -> float:
 
 def shortfall(images: int, level: float) -> str:
     """Why so many held-out inliers cannot certify a level; empty where they can."""
-    if _rank(_count(images), level):
+    if rank_of(_count(images), level):
         return ""
     return (
         f"{images} held-out images cannot certify {percent(level)}: "
@@ -159,11 +156,11 @@ def threshold(calibration: Array, level: float) -> Threshold:
     It is the k-th smallest calibration score, k = ⌊level · (n + 1)⌋, and rejects exactly the images
     with a p-value of at most `level`.
     """
-    ordered = np.sort(_scores(calibration, "calibration"))
+    ordered = np.sort(checked_scores(calibration, "calibration"))
     images = len(ordered)
     if note := shortfall(images, level):
         return Threshold(-inf, level, 0.0, images, note)
-    rank = _rank(images, level)
+    rank = rank_of(images, level)
     return Threshold(float(ordered[rank - 1]), level, rank / (images + 1), images)
 
 
@@ -173,8 +170,8 @@ def conditional_interval(images: int, level: float, coverage: float = 0.9) -> In
     Given the calibration images the rate is Beta(k, n + 1 − k) with k = ⌊level · (n + 1)⌋ when
     scores do not tie; with ties it is smaller still. The interval has equal tails and is exact.
     """
-    _check_share(coverage, "the coverage of an interval")
-    rank = _rank(_count(images), level)
+    check_share(coverage, "the coverage of an interval")
+    rank = rank_of(_count(images), level)
     if rank == 0:
         return Interval(0.0, 0.0)
     return _beta_interval(rank, images + 1 - rank, coverage)
@@ -191,10 +188,10 @@ def benjamini_hochberg(p: Array, level: float) -> BoolArray:
     M / (level · (n + 1)) strange images of M before any is flagged. That dependence is proven for
     p-values of one score, as images of the pile have; those of two scores lack it.
     """
-    values = _scores(p, "p-value", empty=True)
+    values = checked_scores(p, "p-value", empty=True)
     if ((values < 0) | (values > 1)).any():
         raise AnedlError("p-values lie in 0…1: give what `p_values` returns")
-    _check_share(level, "the level")
+    check_share(level, "the level")
     ordered = np.sort(values)
     passing = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / len(ordered))
     return values <= (ordered[passing[-1]] if len(passing) else -1.0)
@@ -253,8 +250,8 @@ def compare(fresh: Array, seen: Array, level: float) -> Comparison:
     """
     from scipy.stats import ks_2samp
 
-    fresh, seen = _scores(fresh, "fresh inlier"), _scores(seen, "seen inlier")
-    _check_share(level, "the level")
+    fresh, seen = checked_scores(fresh, "fresh inlier"), checked_scores(seen, "seen inlier")
+    check_share(level, "the level")
     used = max(level, finest_level(len(fresh)))
     limit = threshold(fresh, used)
     below = int((seen < limit.value).sum())
@@ -288,123 +285,6 @@ def clopper_pearson(successes: int, trials: int, coverage: float) -> Interval:
     return Interval(low, high)
 
 
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """Two sets of held-out inliers, one for new images and one for images of the pile.
-
-    `fresh` (n,) are scores of labelled inliers which training has never seen. `seen` (m,) are those
-    of decoys: labelled inliers whose labels were hidden and which lay in the pile as training went
-    on. Training treats a decoy like any other inlier of the pile, so p-values from `seen` are valid
-    for the pile's inliers as far as labelled images and the pile's inliers come from one
-    distribution; p-values from `fresh` would not be. Without decoys (`seen` empty) the pile is
-    judged by `fresh`, and `describe` says so.
-
-    `familiar` (n,), where it is not empty, are the familiarities of the fresh images, in their
-    order: new images are then judged by both. Images of the pile are not: training has seen them.
-    """
-
-    fresh: FloatArray
-    seen: FloatArray
-    level: float
-    familiar: FloatArray = field(default_factory=lambda: np.zeros(0))
-
-    def __post_init__(self) -> None:
-        fresh = _scores(self.fresh, "fresh")
-        familiar = _scores(self.familiar, "familiarity", empty=True)
-        if len(familiar) not in (0, len(fresh)):
-            raise AnedlError(
-                f"{len(familiar)} familiarities of {len(fresh)} fresh images: give that of each"
-            )
-        order = np.argsort(fresh, kind="stable")
-        ordered = {
-            "fresh": fresh[order],
-            "familiar": familiar[order] if len(familiar) else familiar,
-            "seen": np.sort(_scores(self.seen, "seen", empty=True)),
-        }
-        for name, scores in ordered.items():
-            scores.setflags(write=False)
-            object.__setattr__(self, name, scores)
-        _check_share(self.level, "the level")
-
-    def scores(self, of: Origin) -> FloatArray:
-        """The calibration scores for images of this origin."""
-        if of not in ("new", "pile"):
-            raise AnedlError(f"images are of the pile or new, not {of!r}")
-        return self.seen if of == "pile" and len(self.seen) else self.fresh
-
-    @cached_property
-    def limits(self) -> tuple[FloatArray, FloatArray]:
-        """Thresholds of score and familiarity for new images, by how many inliers may be lost."""
-        if len(self.familiar):
-            return blocks.thresholds(self.fresh, self.familiar)
-        return self.fresh, np.full(len(self.fresh), -inf)
-
-    def p_values(self, scores: Array, of: Origin, familiarity: Array | None = None) -> FloatArray:
-        """P-values, (M,), of images of the pile or of new ones.
-
-        `familiarity` (M,) is wanted of new images where the calibration has that of fresh ones.
-        """
-        inliers = self.scores(of)
-        if of == "pile" or not len(self.familiar):
-            return p_values(inliers, scores)
-        if familiarity is None:
-            raise AnedlError("these new images are judged by their familiarity too: give it")
-        both = _scores(scores, "image", empty=True), _scores(familiarity, "familiarity", empty=True)
-        return blocks.p_values(self.limits, *both)
-
-    def threshold(self, of: Origin) -> Threshold:
-        """The threshold for images of the pile or for new ones."""
-        limit = threshold(self.scores(of), self.level)
-        if of == "pile" or not len(self.familiar) or limit.note:
-            return limit
-        last = _rank(limit.images, self.level) - 1
-        value, familiarity = (float(limits[last]) for limits in self.limits)
-        return replace(limit, value=value, familiarity=familiarity)
-
-    @cached_property
-    def comparison(self) -> Comparison | None:
-        """Seen against fresh inliers; None without decoys."""
-        return compare(self.fresh, self.seen, self.level) if len(self.seen) else None
-
-    def describe(self) -> str:
-        """What is promised for new images and for those of the pile, and how the two differ."""
-        limit = self.threshold("new")
-        lines = [f"new images: {_promise(limit)}"]
-        if len(self.familiar) and not limit.note and not isfinite(limit.familiarity):
-            lines[0] += (
-                f"; familiarity, of which these are too few to set a threshold as well, rejects at "
-                f"levels from {percent_upwards(blocks.BEGINNING * finest_level(limit.images))} on"
-            )
-        if self.comparison is None:
-            lines.append(
-                "images of the pile: judged by fresh inliers, for none were hidden in the pile; "
-                "training has seen the pile, so the rate among its inliers may be another"
-            )
-        else:
-            lines.append(f"images of the pile: {_promise(self.threshold('pile'))}")
-            lines.append(self.comparison.describe())
-        return "\n".join(lines)
-
-    def to_json(self) -> dict[str, Any]:
-        """Turn into plain lists and numbers."""
-        record = {"fresh": self.fresh.tolist(), "seen": self.seen.tolist(), "level": self.level}
-        return record | ({"familiar": self.familiar.tolist()} if len(self.familiar) else {})
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Calibration":
-        """Rebuild from what `to_json` returned."""
-        try:
-            fresh, seen, familiar = (
-                np.array(scores, np.float64)
-                for scores in (document["fresh"], document["seen"], document.get("familiar", []))
-            )
-            return cls(fresh, seen, float(document["level"]), familiar)
-        except (KeyError, TypeError, ValueError) as error:
-            raise AnedlError(
-                f"not a calibration as `to_json` writes it ({error!r}); calibrate the run again"
-            ) from error
-
-
 def percent(share: float) -> str:
     """Write a share as "5 %" or "2.4 %"; below 1 % with two significant digits."""
     value = 100 * share
@@ -417,27 +297,9 @@ def percent_upwards(level: float) -> str:
     return f"{100 * askable(level):.3g} %"
 
 
-def _promise(limit: Threshold) -> str:
-    if limit.note:
-        return f"nothing is rejected, for {limit.note}"
-    low, high = conditional_interval(limit.images, limit.asked)
-    return (
-        f"{_below(limit.value, limit.familiarity)} is rejected; calibrated on {limit.images} "
-        f"inliers, this "
-        f"rejects at most {percent(limit.certified)} of true inliers on average over calibrations "
-        f"({percent(limit.asked)} was asked for), and between {percent(low)} and {percent(high)} "
-        f"in nine of ten"
-    )
-
-
-def _below(score: float, familiarity: float) -> str:
-    unfamiliar = f", or a familiarity below {familiarity:.4g}," if isfinite(familiarity) else ""
-    return f"a score below {score:.4g}{unfamiliar}"
-
-
-def _rank(images: int, level: float) -> int:
+def rank_of(images: int, level: float) -> int:
     """The largest k with k/(n + 1) ≤ level, compared as p-values are."""
-    _check_share(level, "the level")
+    check_share(level, "the level")
     rank = int(level * (images + 1)) + 1  # rounding may have put the product on either side
     while rank / (images + 1) > level:
         rank -= 1
@@ -449,7 +311,8 @@ def _beta_interval(a: float, b: float, coverage: float) -> Interval:
     return Interval(float(betaincinv(a, b, tail)), float(betaincinv(a, b, 1.0 - tail)))
 
 
-def _scores(values: Array, what: str, empty: bool = False) -> FloatArray:
+def checked_scores(values: Array, what: str, empty: bool = False) -> FloatArray:
+    """Scores (N,) in float64, refused where they are not a row of numbers, or none at all."""
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1:
         raise AnedlError(f"{what} scores must be one-dimensional, got shape {scores.shape}")
@@ -466,6 +329,7 @@ def _count(images: int) -> int:
     return images
 
 
-def _check_share(value: float, what: str) -> None:
+def check_share(value: float, what: str) -> None:
+    """Refuse what is not a share between 0 and 1."""
     if not 0.0 < value < 1.0:
         raise AnedlError(f"{what} must lie between 0 and 1, got {value}")

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.data.arrays import ImageFormat, image_format
 from anedl.data.dataset import ArrayImages, IntArray, UInt8Array
 from anedl.data.labels import is_text, is_unlabelled, with_unknown

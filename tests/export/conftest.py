@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.data.protocol import Split
 from anedl.data.settings import get_setting
 from anedl.data.split_file import write_split

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.data.split_file import read_split, write_split
 from anedl.errors import ConfigError, DataError
 from anedl.export.card import write_card

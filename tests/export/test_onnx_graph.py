@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from anedl import conformal
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.engine.model import load_model
 from anedl.errors import ConfigError
 from anedl.export.images import classify

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from anedl import dirichlet
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.engine.model import load_model
 from anedl.errors import ConfigError, DataError
 from anedl.export.description import Rejection

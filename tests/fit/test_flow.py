@@ -12,8 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
+from anedl.calibration import Calibration
 from anedl.cli import main
-from anedl.conformal import Calibration, benjamini_hochberg
+from anedl.conformal import benjamini_hochberg
 from anedl.data.split_file import read_split
 from anedl.engine.evaluate import evaluate_run
 from anedl.engine.inference import outputs_of

@@ -10,7 +10,7 @@ import torch
 from safetensors.numpy import save_file
 
 from anedl import dirichlet, scores
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.data.protocol import Split
 from anedl.data.settings import get_setting
 from anedl.data.split_file import write_split

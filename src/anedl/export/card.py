@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl import __version__
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
 from anedl.engine.spec import RunSpec, read_spec

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anedl import __version__
-from anedl.conformal import Calibration, askable, finest_level, percent, shortfall
+from anedl.calibration import Calibration
+from anedl.conformal import askable, finest_level, percent, shortfall
 from anedl.engine.run_files import CALIBRATION_FILE, FAMILIARITY_FILE, MODEL_FILES
 from anedl.errors import AnedlError, ConfigError, DataError
 from anedl.export.framing import Framing

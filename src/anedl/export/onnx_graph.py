@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.engine.model import TrainedModel, load_model
 from anedl.engine.run_files import MODEL_FILES
 from anedl.errors import ConfigError

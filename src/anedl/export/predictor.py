@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.data.dataset import IntArray, UInt8Array
 from anedl.engine.run_files import MODEL_FILES
 from anedl.errors import ConfigError, DataError, unknown_name

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.data.batches import worker_count
 from anedl.data.settings import Setting
 from anedl.engine.model import choose_device

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 
 from anedl import dirichlet
-from anedl.conformal import Calibration, CrossPValues, cross_p_values
+from anedl.calibration import Calibration
+from anedl.conformal import CrossPValues, cross_p_values
 from anedl.engine.inference import outputs_of
 from anedl.engine.model import load_model
 from anedl.engine.problem import Problem

@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 
 from anedl import __version__
-from anedl.conformal import (
-    Calibration,
-    CrossPValues,
-    Origin,
-    false_alarms_promise,
-    percent,
-)
+from anedl.calibration import Calibration, Origin
+from anedl.conformal import CrossPValues, false_alarms_promise, percent
 from anedl.errors import first_few
 from anedl.evaluation.starvation import starved
 from anedl.fit.choices import Choice

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from anedl import scores
-from anedl.conformal import Calibration
+from anedl.calibration import Calibration
 from anedl.data.dataset import IntArray
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
