@@ -14,11 +14,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Fitted", "OpenSetClassifier", "Run", "__version__", "fit", "load", "train"]
+__all__ = [
+    "Calibrated",
+    "Fitted",
+    "OpenSetClassifier",
+    "Run",
+    "__version__",
+    "calibrate",
+    "fit",
+    "load",
+    "train",
+]
 
 if TYPE_CHECKING:
     from anedl import fit
-    from anedl.api import Fitted, Run, load, train
+    from anedl.api import Calibrated, Fitted, Run, calibrate, load, train
     from anedl.estimator import OpenSetClassifier
 
 
@@ -26,7 +36,7 @@ def __getattr__(name: str) -> Any:
     if name == "fit":
         # A package that can be called: a function of this name would hide it, or it the function.
         return import_module("anedl.fit")
-    if name in ("Fitted", "Run", "load", "train"):
+    if name in ("Calibrated", "Fitted", "Run", "calibrate", "load", "train"):
         from anedl import api
 
         return getattr(api, name)

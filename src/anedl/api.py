@@ -10,13 +10,14 @@ from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings
 from anedl.engine.train import train as run_training
 from anedl.evaluation.metrics import OpenSetMetrics
+from anedl.export.calibrating import Calibrated, calibrate
 from anedl.export.predictor import load
 from anedl.fit.flow import Fitted
 from anedl.fit.python import fit
 from anedl.methods.default import DEFAULT_METHOD
 from anedl.options import option_types
 
-__all__ = ["Fitted", "Run", "fit", "load", "train"]
+__all__ = ["Calibrated", "Fitted", "Run", "calibrate", "fit", "load", "train"]
 
 
 @dataclass(frozen=True)

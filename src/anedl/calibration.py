@@ -47,12 +47,16 @@ class Calibration:
 
     `familiar` (n,), where it is not empty, are the familiarities of the fresh images, in their
     order: new images are then judged by both. Images of the pile are not: training has seen them.
+
+    `notes` are told of a model that was calibrated after its training, for new images alone, in
+    place of what is said of the pile.
     """
 
     fresh: FloatArray
     seen: FloatArray
     level: float
     familiar: FloatArray = field(default_factory=lambda: np.zeros(0))
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         fresh = checked_scores(self.fresh, "fresh")
@@ -122,7 +126,9 @@ class Calibration:
                 f"; familiarity, of which these are too few to set a threshold as well, rejects at "
                 f"levels from {percent_upwards(blocks.BEGINNING * finest_level(limit.images))} on"
             )
-        if self.comparison is None:
+        if self.notes:
+            lines += self.notes
+        elif self.comparison is None:
             lines.append(
                 "images of the pile: judged by fresh inliers, for none were hidden in the pile; "
                 "training has seen the pile, so the rate among its inliers may be another"
@@ -135,7 +141,8 @@ class Calibration:
     def to_json(self) -> dict[str, Any]:
         """Turn into plain lists and numbers."""
         record = {"fresh": self.fresh.tolist(), "seen": self.seen.tolist(), "level": self.level}
-        return record | ({"familiar": self.familiar.tolist()} if len(self.familiar) else {})
+        others = {"familiar": self.familiar.tolist(), "notes": list(self.notes)}
+        return record | {name: value for name, value in others.items() if value}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Calibration":
@@ -145,7 +152,8 @@ class Calibration:
                 np.array(scores, np.float64)
                 for scores in (document["fresh"], document["seen"], document.get("familiar", []))
             )
-            return cls(fresh, seen, float(document["level"]), familiar)
+            notes = tuple(str(note) for note in document.get("notes", []))
+            return cls(fresh, seen, float(document["level"]), familiar, notes)
         except (KeyError, TypeError, ValueError) as error:
             raise AnedlError(
                 f"not a calibration as `to_json` writes it ({error!r}); calibrate the run again"

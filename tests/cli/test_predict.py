@@ -163,7 +163,8 @@ def test_a_level_of_ones_own(run, pile, capsys):
 
 SAID_OF_19 = (
     "anedl: nothing is rejected, for 19 held-out images cannot certify {asked}: the finest is 5 %; "
-    "take a level of 0.05 or more, or fit with more labelled images\n"
+    "take a level of 0.05 or more, fit with more labelled images, or calibrate it with more known "
+    "ones (`anedl calibrate`)\n"
 )
 
 

@@ -56,3 +56,14 @@ def test_evaluated_again_it_has_the_recorded_figures(recorded):
     assert 100 * figures.error == pytest.approx(recorded.best_val.error, abs=0.2)
     auroc = 100 * figures.by_score["score"].auroc
     assert auroc == pytest.approx(recorded.best_val.auroc["score"], abs=0.1)
+
+
+def test_it_is_calibrated_and_rejects_what_resembles_nothing():
+    """By evidence alone it took every such picture for one of its classes."""
+    predictor = load(MODEL, device="cpu")
+    noise = np.random.default_rng(1).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
+    blank = np.broadcast_to(
+        np.arange(0, 250, 25, dtype=np.uint8)[:, None, None, None], (10, 32, 32, 3)
+    )
+    assert predictor.judge(noise).unknown.all()
+    assert predictor.judge(np.ascontiguousarray(blank)).unknown.all()

@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "train a method on a setting",
     "evaluate": "test a trained run again",
     "predict": "judge new images: class, probability, unknown or not",
+    "calibrate": "set a finished model's threshold anew, for another camera or place",
     "export": "write a run's model as ONNX, and its model card",
     "triage": "lay the sorted pile out: folders, links, Label Studio, FiftyOne",
     "review": "settle the doubtful images of the pile by hand, on a local page",

@@ -87,12 +87,12 @@ def write_card(folder: Path, licence: str | None = None, model: str | None = Non
         DataError: a file of the run cannot be read.
     """
     path = folder / CARD
-    write_text(path, card_text(read_facts(folder, model), licence or _licence_on(path)))
+    write_text(path, card_text(read_facts(folder, model), licence or licence_on(path)))
     return path
 
 
-def _licence_on(card: Path) -> str | None:
-    """The licence that a card states, if there is a card and it does."""
+def licence_on(card: Path) -> str | None:
+    """The licence of the weights that a card states, if there is a card and it does."""
     try:
         text = card.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -331,10 +331,13 @@ def _limits(facts: CardFacts) -> Iterator[str]:
         yield (
             "- The promise about images of known classes holds on average, for images from the "
             "same source as the calibration images. With another camera, place or time it has to "
-            "be calibrated again."
+            "be calibrated again (`anedl calibrate`)."
         )
     else:
-        yield "- The threshold is no promise: no images were held out to calibrate this model."
+        yield (
+            "- The threshold is no promise: no images were held out to calibrate this model "
+            "(`anedl calibrate` makes it one)."
+        )
     yield "- Probabilities are those of the network; check them before you rely on their size."
     if not facts.is_own:
         yield "- It was trained for a benchmark, to compare methods, and not for use."

@@ -76,7 +76,8 @@ class Rejection:
             return ""
         return (
             f"nothing is rejected, for {reason}; take a level of "
-            f"{askable(finest_level(self.images)):g} or more, or fit with more labelled images"
+            f"{askable(finest_level(self.images)):g} or more, fit with more labelled images, or "
+            "calibrate it with more known ones (`anedl calibrate`)"
         )
 
     def to_json(self) -> dict[str, Any]:

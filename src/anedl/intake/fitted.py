@@ -22,11 +22,15 @@ _CHOSEN = {"--augmentation": "augmentation", "--folds": "folds"}
 
 def given_to_fit(run: Path) -> str:
     """Where the fit found labelled images and pile, and what it took for copies, to be typed."""
-    said = _said(run)
-    words = _sources(said)
-    if (distance := said.get("near_distance", NEAR_DISTANCE)) != NEAR_DISTANCE:
+    words = _sources(_said(run))
+    if (distance := near_distance_of(run)) != NEAR_DISTANCE:
         words += ["--near-distance", str(distance)]
     return shlex.join(words)
+
+
+def near_distance_of(run: Path) -> int:
+    """How many bits apart a fit took hashes of images for those of copies."""
+    return int(_said(run).get("near_distance", NEAR_DISTANCE))
 
 
 def command_to_decode(run: Path) -> str:

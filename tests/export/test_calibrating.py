@@ -1,0 +1,159 @@
+"""A threshold that is set after training: by whom, what it promises, and what it refuses."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import anedl
+from anedl.cli import main
+from anedl.conformal import p_values
+from anedl.errors import AnedlError, ConfigError, DataError
+from anedl.export.calibrating import calibrate
+from anedl.export.description import read_calibration
+from anedl.export.predictor import load
+from anedl.export.weights import write_weights
+
+SHORT = {"epochs": 2, "epoch_steps": 3, "pretrain_epochs": 1, "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A short run on the digits, not calibrated."""
+    return anedl.train("digits", out=tmp_path_factory.mktemp("runs") / "run", **SHORT).folder
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """Files of 60 images."""
+    folder = tmp_path_factory.mktemp("known")
+    for number, pixels in enumerate(noise(60, 1)):
+        Image.fromarray(pixels).save(folder / f"{number:02}.png")
+    return folder
+
+
+def noise(count, seed):
+    return np.random.default_rng(seed).integers(0, 256, (count, 8, 8, 3), dtype=np.uint8)
+
+
+def test_images_that_are_named_set_the_threshold(run, known, tmp_path):
+    made = calibrate(run, [known], out=tmp_path / "out", level=0.1, device="cpu", workers=0)
+    assert (made.folder, made.model) == (tmp_path / "out", "last")
+    model = load(tmp_path / "out", device="cpu")
+    scores = load(run, device="cpu").predict(sorted(known.iterdir())).inlier_score
+    assert model.calibration.fresh.tolist() == sorted(scores)
+    # Six of 61 may be lost; of these six, the two that set a threshold are accepted themselves.
+    again = model.predict(sorted(known.iterdir()))
+    assert (again.p_value <= 0.1).sum() == 4
+    assert again.unknown.tolist() == (again.p_value <= 0.1).tolist()
+    assert "60 images that were said to be of known classes" in made.calibration.describe()
+    assert not (run / "calibration.json").exists(), "the run stays as it is"
+
+
+def test_without_images_a_benchmark_is_calibrated_by_its_validation_images(run, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["calibrate", str(run), "-o", str(out), "--device", "cpu"]) == 0
+    outputs = load(out, device="cpu")
+    problem = anedl.engine.load.problem_of(outputs.trained.spec, run)
+    frames = problem.validation()[0].permute(0, 2, 3, 1).numpy()
+    found = outputs.judge(frames)
+    assert outputs.calibration.fresh == pytest.approx(np.sort(found.inlier_score), rel=1e-5)
+    assert len(outputs.calibration.familiar) == len(frames)
+    told = capsys.readouterr()
+    assert "validation images, which chose nothing about it" in told.out
+    assert "for what is familiar" in told.err
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "has to be calibrated again" in card
+    assert "which chose nothing about it" in card
+
+
+def test_the_best_model_says_that_it_was_chosen_by_the_same_images(run, tmp_path):
+    made = calibrate(run, out=tmp_path / "out", model="best", device="cpu")
+    assert "also chose this model" in made.calibration.describe()
+    assert load(tmp_path / "out", device="cpu").predict(noise(2, 3)).p_value is not None
+    # Calibrated again by others, it says how these differ, and the former sentence is gone.
+    assert read_calibration(tmp_path / "out", "best").notes == made.calibration.notes
+
+
+def test_another_source_is_told_from_the_former_one(run, known, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    calibrate(run, [known], out=first, level=0.1, device="cpu", workers=0)
+    former = load(first, device="cpu")
+    dark = tmp_path / "dark"
+    dark.mkdir()
+    for number, pixels in enumerate(noise(60, 2) // 16):
+        Image.fromarray(pixels).save(dark / f"{number}.png")
+    made = calibrate(first, [dark], out=second, device="cpu", workers=0)
+    assert made.calibration.level == 0.1, "the level is the former one"
+    lost = (former.predict(sorted(dark.iterdir())).p_value <= 0.1).mean()
+    (about, against) = made.calibration.notes
+    assert "60 images" in about
+    assert f"{100 * lost:.3g} % of these images would be lost where 10 % may be" in against
+    assert "differ from those of the 60 images" in against
+    # The same images again: nothing to tell apart.
+    same = calibrate(first, [known], out=tmp_path / "third", device="cpu", workers=0)
+    assert "no difference shows" in same.calibration.notes[1]
+
+
+def test_what_cannot_be_read_or_occurs_twice_is_told_and_left_out(run, known, tmp_path):
+    mixed = tmp_path / "mixed"
+    shutil.copytree(known, mixed)
+    shutil.copyfile(mixed / "00.png", mixed / "copy.png")
+    (mixed / "broken.png").write_bytes(b"no image")
+    (mixed / "notes.txt").write_text("no image either")
+    said = []
+    made = calibrate(run, [mixed], out=tmp_path / "out", device="cpu", workers=0, say=said.append)
+    assert len(made.calibration.fresh) == 60
+    assert any("1 are exact copies of others" in line for line in said)
+    assert any("1 images could not be read" in line and "broken.png" in line for line in said)
+    assert any("1 files are no images" in line for line in said)
+
+
+def test_without_the_data_a_benchmark_is_judged_by_its_score_alone(make_run, known, tmp_path):
+    """Labelled images say what is familiar; where they are not at hand, that is said."""
+    run = make_run(threshold=1.0, own=True, method="supervised")
+    said = []
+    made = calibrate(run, [known], out=tmp_path / "out", device="cpu", workers=0, say=said.append)
+    assert len(made.calibration.familiar) == 0
+    assert any("by their score alone" in line for line in said)
+    assert any("cannot be told here" in line for line in said)
+    model = load(tmp_path / "out", device="cpu")
+    images = noise(9, 8)
+    found = model.predict(images)
+    assert found.p_value.tolist() == p_values(made.calibration.fresh, found.inlier_score).tolist()
+    assert not (tmp_path / "out" / "familiarity.safetensors").exists()
+
+
+def test_a_licence_stays_and_what_a_fit_said_of_its_calibration_goes(make_run, known, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(make_run(threshold=1.0, own=True, method="supervised"), run)
+    told = {"summary": ["the pile: 3 accept"], "calibration": {"notes": ["a", "an old promise"]}}
+    (run / "fit.json").write_text(json.dumps(told))
+    (run / "README.md").write_text('---\nlicense: "cc0-1.0"\n---\n')
+    calibrate(run, [known], out=tmp_path / "out", device="cpu", workers=0)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert 'license: "cc0-1.0"' in card
+    assert "3 accept" in card
+    assert "an old promise" not in card
+    write_weights(run, tmp_path / "plain")
+    assert 'license: "cc0-1.0"' in (tmp_path / "plain" / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_is_refused(run, known, own_run, tmp_path):
+    out = tmp_path / "out"
+    few = sorted(known.iterdir())[:18]
+    cases = [
+        (lambda: calibrate(run, few, out=out, workers=0), DataError, "18 held-out images cannot"),
+        (lambda: calibrate(run, [known], out=out, level=1.5), AnedlError, "between 0 and 1"),
+        (lambda: calibrate(run, [known], out=known), ConfigError, "name a new folder"),
+        (lambda: calibrate(tmp_path / "no", [known], out=out), DataError, "not the folder of"),
+        (lambda: calibrate(own_run, out=out), ConfigError, "name images of its classes"),
+        (lambda: calibrate(run, [tmp_path / "no"], out=out, workers=0), DataError, "none of what"),
+        (lambda: calibrate(run, out=out, data=tmp_path, model="other"), ConfigError, "`last`"),
+    ]
+    for call, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            call()
+        assert not out.exists(), message
