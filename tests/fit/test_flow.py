@@ -23,7 +23,6 @@ from anedl.engine.train import Surroundings
 from anedl.errors import ConfigError, DataError
 from anedl.export.predictor import load
 from anedl.fit.flow import Wishes, fit, look
-from anedl.fit.summary import cautions
 from anedl.fit.training import colours, recorded_share
 from anedl.intake.cache import open_cache
 from anedl.pollution import estimate_outlier_share
@@ -134,9 +133,6 @@ def test_the_summary_is_complete_and_what_was_said_agrees(finished):
 
 def test_what_makes_the_outcome_doubtful_is_told(finished):
     assert any("only 12 steps" in line for line in finished[1])
-    assert cautions(0.05, 1000) == []
-    (poor,) = cautions(0.3, 1000)
-    assert "wrong on 30 %" in poor
 
 
 def test_the_page_shows_the_pile_without_pretending_to_know_it(finished):

@@ -12,6 +12,7 @@ from anedl.conformal import Interval, clopper_pearson, percent
 from anedl.data.dataset import IntArray
 from anedl.data.protocol import Split
 from anedl.errors import DataError
+from anedl.fit.cautions import HeldOut
 
 COVERAGE = 0.9
 QUANTILE = 1.6448536269514722  # of the normal distribution, with 5 % beyond it
@@ -111,18 +112,16 @@ def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def compare_models(without: Path, with_pile: Path, split: Split, labels: IntArray) -> Comparison:
-    """Compare the last models of two run folders on validation and fresh images together.
+def held_out_errors(folder: Path, split: Split, labels: IntArray) -> HeldOut:
+    """What a run's last model gets wrong of validation and fresh images together.
 
     Neither set had a say in these weights: the last model is taken, not the best by validation.
     """
     from safetensors.numpy import load_file
 
-    wrong = []
-    for folder in (without, with_pile):
-        parts = []
-        for name, positions in (("validation", split.validation), ("test", split.test)):
-            saved = load_file(folder / "outputs" / f"{name}-last.safetensors")
-            parts.append(saved["logits"].argmax(1) != labels[positions])
-        wrong.append(np.concatenate(parts))
-    return compare(*wrong)
+    truth, wrong = [], []
+    for name, positions in (("validation", split.validation), ("test", split.test)):
+        saved = load_file(folder / "outputs" / f"{name}-last.safetensors")
+        truth.append(labels[positions])
+        wrong.append(saved["logits"].argmax(1) != truth[-1])
+    return HeldOut(np.concatenate(truth), np.concatenate(wrong))

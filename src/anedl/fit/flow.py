@@ -20,7 +20,7 @@ from anedl.export.card import write_card
 from anedl.files import sweep, write_bytes, write_json
 from anedl.fit import choices
 from anedl.fit.choices import Choice
-from anedl.fit.comparison import compare_models
+from anedl.fit.comparison import compare, held_out_errors
 from anedl.fit.copies import distance_choice
 from anedl.fit.decisions import carry_over
 from anedl.fit.gather import Gathered, gather
@@ -145,10 +145,12 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     carry_over(run, gathered.decided)
     write_sheets(run / "clusters", clusters, PileImages(gathered))
 
+    alone, held_out = (held_out_errors(f, gathered.split, gathered.labels) for f in (twin, run))
     outcome = Outcome(
         before=before,
         pollution=estimate_after(calibration, judged["pile"], by_folds, gathered),
-        helped=compare_models(twin, run, gathered.split, gathered.labels),
+        helped=compare(alone.wrong, held_out.wrong),
+        held_out=held_out,
         calibration=calibration,
         cross=cross,
         confidence=confidence,

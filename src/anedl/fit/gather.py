@@ -73,10 +73,15 @@ class Gathered:
         return ~np.isin(self.pile, list(self.answers))
 
     @property
+    def new_classes(self) -> list[str]:
+        """Classes that people have named, of which no labelled image was given."""
+        of_folders = {item.label for item in self.cache.items}
+        return [name for name in self.names if name not in of_folders]
+
+    @property
     def told_of_decisions(self) -> list[str]:
         """What is to be said of the decisions, a line each."""
-        of_folders = {item.label for item in self.cache.items}
-        return describe_decided(self.decided, [n for n in self.names if n not in of_folders])
+        return describe_decided(self.decided, self.new_classes)
 
 
 def gather(

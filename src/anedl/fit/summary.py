@@ -9,9 +9,14 @@ import numpy as np
 
 from anedl import __version__
 from anedl.calibration import Calibration, Origin
-from anedl.conformal import CrossPValues, false_alarms_promise, percent
-from anedl.errors import first_few
-from anedl.evaluation.starvation import starved
+from anedl.conformal import CrossPValues, false_alarms_promise
+from anedl.fit.cautions import (
+    HeldOut,
+    cautions,
+    perhaps_no_strangers,
+    seldom_found,
+    uncounted_classes,
+)
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import Comparison
 from anedl.fit.gather import Gathered
@@ -22,8 +27,6 @@ from anedl.triage.clusters import Cluster
 from anedl.triage.confidence import Confidence
 from anedl.triage.verdict import Rules, Triage
 
-POOR_ERROR = 0.15  # on held-out images, from where scores say little of strangers
-FEW_STEPS = 500
 ORIGINS: tuple[Origin, ...] = ("new", "pile")
 
 
@@ -34,6 +37,7 @@ class Outcome:
     before: ShareEstimate
     pollution: ShareEstimate
     helped: Comparison
+    held_out: HeldOut
     calibration: Calibration
     cross: CrossPValues | None
     confidence: Confidence
@@ -47,39 +51,6 @@ def tell(summary: dict[str, Any]) -> list[str]:
     return lines + [f"  cluster {c['number']}: {c['sentence']}" for c in summary["clusters"][:5]]
 
 
-def cautions(error: float, steps: int) -> list[str]:
-    """What makes the rest of the outcome doubtful, a sentence each."""
-    found = []
-    if error > POOR_ERROR:
-        found.append(
-            f"caution: the model is wrong on {percent(error)} of held-out images. One that cannot "
-            f"tell the known classes apart cannot tell strangers either: few of them are found, "
-            f"and the pile may be far dirtier than the estimate and its interval say"
-        )
-    if steps < FEW_STEPS:
-        found.append(
-            f"caution: training took only {steps:,} steps; "
-            f"more --minutes, a smaller --image-size or a faster device would help, in a new folder"
-        )
-    return found
-
-
-def seldom_found(triage: Triage) -> list[str]:
-    """A caution where hardly any image of the pile is taken for some of the classes.
-
-    Self-training learns from what it finds, so a class that is not found falls further behind.
-    """
-    names = triage.evidence.class_names
-    taken = triage.evidence.first[triage.where("accept", "review")]
-    seldom = [repr(names[k]) for k in np.flatnonzero(starved(taken, len(names)))]
-    if not seldom:
-        return []
-    return [
-        f"caution: hardly any image of the pile is taken for {first_few(seldom)}; if you know that "
-        f"there are some, label more of them: a class that is not found is not learnt either"
-    ]
-
-
 def summarise(
     gathered: Gathered, taken: list[Choice], outcome: Outcome, run: Path, method: str
 ) -> dict[str, Any]:
@@ -88,8 +59,11 @@ def summarise(
     counts = outcome.triage.counts()
     called = short_name(method)
     training = {called: _training(run), "supervised": _training(run / "supervised")}
-    doubts = cautions(outcome.helped.error_with, training[called]["steps"])
+    doubts = cautions(outcome.held_out, gathered.names, training[called]["steps"])
     doubts += seldom_found(outcome.triage)
+    doubts += uncounted_classes(gathered.new_classes)
+    by_model = counts["unknown"] - len(gathered.decided.unknown)
+    doubts += perhaps_no_strangers(outcome.pollution, by_model)
     doubts += [f"caution: {alarm}" for alarm in alarms(gathered.findings)]
     decided = gathered.decided
     left = int(gathered.undecided.sum())
