@@ -162,7 +162,9 @@ def main():
     print(f"{'rejected at 5 %':18} {'score':>12} {'both':>12}")
     for name in studies[0]["rejected"]:
         shares = 100 * np.array([study["rejected"][name] for study in studies])
-        cells = [f"{one.mean():5.1f} ± {one.std():4.1f}" for one in shares.T]
+        cells = [
+            f"{one.mean():5.1f} ± {one.std(ddof=1) if len(one) > 1 else 0:4.1f}" for one in shares.T
+        ]
         print(f"{name:18} {cells[0]:>12} {cells[1]:>12}")
     if arguments.out is not None:
         write_json(arguments.out, {"level": LEVEL, "studies": studies})

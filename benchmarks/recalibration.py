@@ -91,8 +91,8 @@ def study(score, familiar, known, former):
     return {
         "known lost": lost(former, score[known], familiar[known]),
         "strangers found": lost(former, score[~known], familiar[~known]),
-        "known lost, anew": [float(of_new[:, 0].mean()), float(of_new[:, 0].std())],
-        "strangers found, anew": [float(of_new[:, 1].mean()), float(of_new[:, 1].std())],
+        "known lost, anew": [float(of_new[:, 0].mean()), float(of_new[:, 0].std(ddof=1))],
+        "strangers found, anew": [float(of_new[:, 1].mean()), float(of_new[:, 1].std(ddof=1))],
         "said to differ": float(of_new[:, 2].mean()),
     }
 

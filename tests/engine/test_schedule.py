@@ -43,8 +43,17 @@ def test_the_released_run_ends_high():
     assert last == pytest.approx(0.03 * np.cos(7 * np.pi / 16 * 204_800 / 2**19), rel=1e-6)
 
 
-def test_the_papers_run_falls_to_zero():
-    spec = make_spec("cifar100-80/50", "anedl").train
+@pytest.mark.parametrize("method", ["anedl", "openmatch", "fixmatch", "iomatch", "scomatch", "t2t"])
+def test_on_photographs_every_method_falls_as_published(method):
+    """Over the whole run, however long that is, unless the method has a rate of its own."""
+    for budget in ("full", "fast"):
+        spec = make_spec("cifar100-80/50", method, budget=budget).train
+        last = 0.03 * np.cos(7 * np.pi / 16)
+        assert rates(spec, [0, spec.steps]) == pytest.approx([0.03, last], rel=1e-5)
+
+
+def test_short_runs_fall_to_zero():
+    spec = make_spec("digits", "anedl").train
     assert rates(spec, [0, spec.steps]) == pytest.approx([0.03, 0.0], abs=1e-9)
 
 

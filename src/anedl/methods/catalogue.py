@@ -124,10 +124,8 @@ PAPERS_DECAY = (
     "5e-4 or as their own releases: a difference in recipe (--weight-decay 5e-4 takes it away)"
 )
 
-OF_TEN_CLASSES = (
-    "the weights of its losses are those of papers with ten classes; among many more the KL of the "
-    "classical one lets no evidence arise"
-)
+OF_TEN_CLASSES = "the weights of its losses are those of papers with ten classes"
+NO_EVIDENCE = "; among 55 the KL lets no evidence arise (AUROC 47 after 50 epochs of CIFAR-100)"
 
 NOT_AS_RELEASED = (
     "four things are not as released: in the trunk's blocks that widen it the first convolution "
@@ -189,7 +187,7 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
             options=EARLY,
             engine={"weight_decay": 1e-4},
             by_dataset={"digits": NOT_EARLY, "own": NOT_EARLY},
-            note=f"{PAPERS_DECAY}; {OF_TEN_CLASSES}",
+            note=f"{PAPERS_DECAY}; {OF_TEN_CLASSES}{NO_EVIDENCE}",
         ),
         "iedl": Entry(
             IEdl,

@@ -16,7 +16,7 @@ one half, not the true share of the pool that the published runs use: that would
 knowledge. The learning rate is held through pre-training and then falls as lr·cos(φπ/2·s), s being
 the share of self-training that is done: φ is 7/8, and 5/8 on CIFAR-100 and (released for
 Tiny-ImageNet) Mini-ImageNet; for ImageNet-30, of which none is known, 7/8 too. The digits, whose
-whole recipe is ours, keep the engine's cosine.
+whole recipe is ours, keep the cosine of the other methods there.
 """
 
 import math
