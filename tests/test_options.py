@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from anedl.engine.config import TrainConfig
-from anedl.errors import ConfigError
+from anedl.errors import ConfigError, unknown_name
 from anedl.methods.catalogue import METHODS
 from anedl.options import (
     convert,
@@ -121,3 +121,9 @@ def test_a_field_without_default_is_no_option():
     with pytest.raises(TypeError, match="size"):
         field_default(fields(Bare)[0])
     assert field_help(fields(Bare)[0]) == ""
+
+
+def test_what_people_shorten_by_its_initials_is_understood():
+    assert "did you mean learning_rate?" in str(
+        unknown_name("option", "lr", ["kl", "learning_rate"])
+    )

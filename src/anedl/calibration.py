@@ -123,7 +123,7 @@ class Calibration:
         lines = [f"new images: {_promise(limit)}"]
         if len(self.familiar) and not limit.note and not isfinite(limit.familiarity):
             lines[0] += (
-                f"; familiarity, of which these are too few to set a threshold as well, rejects at "
+                f"; these are too few for familiarity to have a threshold too: it rejects at "
                 f"levels from {percent_upwards(blocks.BEGINNING * finest_level(limit.images))} on"
             )
         if self.notes:

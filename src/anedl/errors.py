@@ -21,9 +21,16 @@ class ConfigError(AnedlError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Build the error for a name we do not know, with the nearest ones that we do."""
     choices = sorted(known)
-    near = get_close_matches(name, choices, n=3, cutoff=0.5)
+    near = [choice for choice in choices if name and name.lower() == _initials(choice)]
+    near = near or get_close_matches(name, choices, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(choices)}"
     return ConfigError(f"unknown {kind} {name!r}: {hint}")
+
+
+def _initials(name: str) -> str:
+    """The first letters of its words, if there are several: "lr" for "learning_rate"."""
+    words = name.replace("-", "_").split("_")
+    return "".join(word[:1] for word in words) if len(words) > 1 else ""
 
 
 def first_few(texts: Sequence[str]) -> str:

@@ -369,3 +369,9 @@ def test_progress_says_how_long_it_will_take(capsys, monkeypatch):
     progress.close()
     assert capsys.readouterr().err == " 40%  40 of 100 images  1.0 a second  1:00 left\n"
     assert ImagesProgress(None).text(50.0) == "0 images  0.0 a second"
+
+
+def test_that_another_model_is_the_calibrated_one_is_told(run, pile, capsys):
+    told = predict(capsys, run, pile, "--model", "best").err
+    assert "the last model is calibrated, not the best one: there are no p-values" in told
+    assert "calibrated" not in predict(capsys, run, pile, "--model", "last").err

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from anedl.cli import main
 from anedl.engine.config import TrainConfig, whole_epochs
 from anedl.engine.differences import differing_options, recipe_hash
 from anedl.engine.spec import default_folder, make_spec, read_spec, read_spec_to_train
@@ -267,3 +268,23 @@ RECORDED = {
 @pytest.mark.parametrize("method", RECORDED)
 def test_recorded_runs_keep_their_digest(method):
     assert make_spec("digits", method, seed=2).digest.startswith(RECORDED[method])
+
+
+def test_an_option_called_as_one_of_the_engines_is_refused(users_method, capsys):
+    """The command could not tell the two apart, and Python would set the engine's alone."""
+    users_method.write_text(
+        "from dataclasses import dataclass\n"
+        "from anedl.methods.fixmatch import FixMatch, FixMatchConfig\n"
+        "from anedl.options import option\n"
+        "@dataclass(frozen=True)\n"
+        "class MineConfig(FixMatchConfig):\n"
+        '    momentum: float = option(0.99, "of my own")\n'
+        "class Mine(FixMatch):\n"
+        "    config_type = MineConfig\n"
+    )
+    said = r"mine\.py: option 'momentum' of MineConfig is called as one of the engine's"
+    with pytest.raises(ConfigError, match=said):
+        make_spec("digits", "mine.py:Mine")
+    for words in (["train", "digits"], ["reproduce", "table1", "--setting", "digits"]):
+        assert main([*words, "--method", "mine.py:Mine"]) == 1
+        assert "give it another name" in capsys.readouterr().err

@@ -36,6 +36,9 @@ def test_a_run_that_was_not_finished(finished, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(finished[0], folder)
     (folder / "model.safetensors").unlink()
+    with pytest.raises(DataError, match=r"model\.safetensors: .* holds the best one alone"):
+        evaluate_run(folder, "last", "cpu")
+    (folder / "results.json").unlink()
     with pytest.raises(DataError, match=r"model\.safetensors: there is no such model.*--resume"):
         evaluate_run(folder, "last", "cpu")
 

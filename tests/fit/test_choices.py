@@ -125,6 +125,22 @@ def test_too_little_time_still_gives_a_run():
     assert choose_length(10**9, 0.001, 0.0) == Length(EPOCHS, MOST_EPOCH_STEPS)
 
 
+def test_that_it_takes_longer_than_asked_is_said_beforehand():
+    assert choose_length(600, 0.1, 2.0).overrun(600, 0.1, 2.0) == ""
+    said = choose_length(6, 1.0, 2.0).overrun(6, 1.0, 2.0)  # 4 epochs of 10 steps and 2 s
+    assert "about 0.8 minutes, where there are 0.1 for it" in said
+
+
+def test_pictures_that_are_no_squares_are_said_to_be_squeezed():
+    sides = {"square": (100, 110), "oblong": (3000, 500)}
+    reasons = {
+        name: choose_side(ImageSizes(np.array([w] * 3), np.array([h] * 3)), CPU).reason
+        for name, (w, h) in sides.items()
+    }
+    assert "squeezed" in reasons["oblong"]
+    assert "squeezed" not in reasons["square"]
+
+
 def test_calibration_takes_what_its_level_needs_within_bounds():
     assert calibration_share(10_000, 0.05) == 0.25
     assert calibration_share(100, 0.05) == 0.4

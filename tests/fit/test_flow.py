@@ -5,12 +5,10 @@ import json
 import shlex
 import shutil
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from anedl.calibration import Calibration
 from anedl.cli import main
@@ -19,11 +17,10 @@ from anedl.data.split_file import read_split
 from anedl.engine.evaluate import evaluate_run
 from anedl.engine.inference import outputs_of
 from anedl.engine.model import load_model
-from anedl.engine.train import Surroundings
 from anedl.errors import ConfigError, DataError
 from anedl.export.predictor import load
 from anedl.fit.flow import Wishes, fit, look
-from anedl.fit.training import colours, recorded_share
+from anedl.fit.training import colours
 from anedl.intake.cache import open_cache
 from anedl.pollution import estimate_outlier_share
 from anedl.report.again import command, reservations
@@ -32,6 +29,7 @@ from anedl.review.decisions import DecisionLog
 from anedl.triage.verdict import STATES
 
 CLASSES = {"bars", "rows", "spots"}
+SHORT_LOOK = {"workers": 0, "quiet": True}
 
 
 def silent(text):
@@ -167,19 +165,6 @@ def test_a_looser_level_rejects(copied, folders, no_pages, short):
     assert fitted.summary["triage"] == json.loads((copied / "triage.json").read_text())["counts"]
 
 
-def test_going_on_keeps_a_table_that_was_changed_by_hand(copied, folders, no_pages, short):
-    path, said = copied / "triage.csv", []
-    edited = path.read_bytes().replace(b'"review"', b'"unknown"', 1)
-    for content, kept in ((path.read_bytes(), 0), (edited, 1), (edited, 2)):
-        path.write_bytes(content)
-        wishes = Wishes(**short, target_precision=0.5, resume=True)
-        fit(*folders, copied, wishes, said.append)
-        assert sum("was changed by hand; it is kept as" in line for line in said) == kept
-        assert len(list(copied.glob("triage.edited*.csv"))) == kept
-        assert path.read_bytes() != edited
-    assert all(found.read_bytes() == edited for found in copied.glob("triage.edited*.csv"))
-
-
 def test_a_dry_run_trains_nothing(folders, tmp_path, short):
     said = []
     found = look(*folders, tmp_path / "run", Wishes(**short), said.append)
@@ -231,62 +216,6 @@ def test_a_backbone_whose_package_is_missing_is_refused_before_any_file_is_read(
     assert not (tmp_path / "run").exists()
 
 
-def contents(folder):
-    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def test_a_refusal_to_go_on_leaves_the_run_as_it_was(copied, folders, tmp_path, short):
-    before = contents(copied)
-    with pytest.raises(ConfigError, match="another seed"):
-        fit(*folders, copied, Wishes(**short, seed=1, resume=True), silent)
-    assert contents(copied) == before
-    other = tmp_path / "other"
-    shutil.copytree(folders[1], other)
-    sorted(other.iterdir())[0].rename(other / "renamed.png")
-    with pytest.raises(ConfigError, match="1 of its 76 are not there"):
-        fit(folders[0], other, copied, Wishes(**short, resume=True), silent)
-    assert contents(copied) == before
-
-
-def test_new_images_and_another_size_are_refused_before_anything_is_decoded(
-    copied, folders, tmp_path, short
-):
-    before = contents(copied / "cache")
-    with pytest.raises(ConfigError, match="--image-size 12 "):
-        fit(*folders, copied, Wishes(**{**short, "image_size": 9}, resume=True), silent)
-    pile = tmp_path / "pile"
-    shutil.copytree(folders[1], pile)
-    shutil.copy(next(pile.glob("*.png")), pile / "aaa.png")
-    with pytest.raises(ConfigError, match=r"aaa\.png is new"):
-        fit(folders[0], pile, copied, Wishes(**short, resume=True), silent)
-    assert contents(copied / "cache") == before
-
-
-def test_photographs_that_a_run_was_begun_without_stay_unread(copied, folders, tmp_path, short):
-    """Also where they were not even listed when it was begun, as in earlier versions."""
-    labelled, pile = tmp_path / "labelled", tmp_path / "pile"
-    shutil.copytree(folders[0], labelled)
-    shutil.copytree(folders[1], pile)
-    split = (copied / "split.json").read_bytes()
-    # A picture that can be read under that name stands for one that now can.
-    shutil.copy(next(pile.glob("*.png")), pile / "AAA.heic")
-    wishes = Wishes(**short, resume=True)
-    for _ in range(2):
-        look(labelled, pile, copied, wishes, silent)
-        assert len(open_cache(copied / "cache").items) == 36 + 40
-        shutil.rmtree(copied / "cache")  # then only skipped.csv knows
-    assert (copied / "split.json").read_bytes() == split
-
-
-def test_going_on_sweeps_what_a_killed_process_left(copied, folders, no_pages, short):
-    left = [copied / f".{name}.999999.tmp" for name in ("triage.csv", "fit.json")]
-    left[0].mkdir()
-    (left[0] / "triage.csv").write_text("half of th")
-    left[1].write_text("as earlier versions left it")
-    fit(*folders, copied, Wishes(**short, resume=True), silent)
-    assert not any(path.exists() for path in left)
-
-
 def test_false_alarms_are_promised_in_place_of_lost_inliers(folders, tmp_path, no_pages, short):
     wishes = Wishes(**short, level=0.3, benjamini_hochberg=True)
     fitted = fit(*folders, tmp_path / "run", wishes, silent)
@@ -302,84 +231,6 @@ def test_false_alarms_are_promised_in_place_of_lost_inliers(folders, tmp_path, n
         if benjamini_hochberg(np.repeat([least, 1.0], [count, images - count]), 0.3).any()
     )
     assert f"unless {fewest} or more of the {images} images" in found["notes"][1]
-
-
-class Cut(BaseException):
-    """As Ctrl-C, but only ours."""
-
-
-def cut_at(monkeypatch, target, call=1):
-    """Interrupt at the n-th call of a function."""
-    module, _, name = target.rpartition(".")
-    import importlib
-
-    owner = importlib.import_module(module) if not module[module.rfind(".") + 1].isupper() else None
-    if owner is None:
-        where, _, class_name = module.rpartition(".")
-        owner = getattr(importlib.import_module(where), class_name)
-    real, calls = getattr(owner, name), []
-
-    def counted(*arguments, **keywords):
-        calls.append(1)
-        if len(calls) == call:
-            raise Cut
-        return real(*arguments, **keywords)
-
-    monkeypatch.setattr(owner, name, counted)
-
-
-MOMENTS = {
-    "decoding": ("anedl.fit.gather.build_cache", 1),
-    "first steps of the labels alone": ("anedl.engine.step.Stepper.take_many", 1),
-    "middle of the labels alone": ("anedl.engine.step.Stepper.take_many", 3),
-    "results of the labels alone": ("anedl.engine.train.write_results", 1),
-    "estimate": ("anedl.fit.flow.estimate_before", 1),
-    "first steps": ("anedl.engine.step.Stepper.take_many", 4),
-    "middle": ("anedl.engine.step.Stepper.take_many", 6),
-    "results": ("anedl.engine.train.write_results", 2),
-    "judging": ("anedl.fit.flow.judge_all", 1),
-    "table": ("anedl.fit.flow.write_table", 1),
-    "sheets": ("anedl.fit.flow.write_sheets", 1),
-    "summary": ("anedl.fit.flow.summarise", 1),
-}
-
-
-OFTEN = {"decoding", "middle of the labels alone", "estimate", "middle", "table"}
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [
-        moment if moment in OFTEN else pytest.param(moment, marks=pytest.mark.long)
-        for moment in MOMENTS
-    ],
-)
-def test_a_cut_run_goes_on_to_the_same_table(
-    moment, finished, folders, tmp_path, monkeypatch, no_pages, short
-):
-    monkeypatch.setattr("anedl.fit.training.Surroundings", partial(Surroundings, save_seconds=0))
-    run = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        cut_at(patch, *MOMENTS[moment])
-        with pytest.raises(Cut):
-            fit(*folders, run, Wishes(**short), silent)
-    fit(*folders, run, Wishes(**short, resume=True), silent)
-    expected = finished[0].folder
-    assert (run / "triage.csv").read_bytes() == (expected / "triage.csv").read_bytes()
-    assert (run / "calibration.json").read_bytes() == (expected / "calibration.json").read_bytes()
-
-
-def test_a_cut_in_the_probe_leaves_the_folder_free(
-    finished, folders, tmp_path, monkeypatch, no_pages, short
-):
-    run = tmp_path / "run"
-    timed = {name: value for name, value in short.items() if not name.startswith("epoch")}
-    with monkeypatch.context() as patch:
-        cut_at(patch, "anedl.fit.training.measure_speed")
-        with pytest.raises(Cut):
-            fit(*folders, run, Wishes(**timed), silent)
-    fit(*folders, run, Wishes(**short), silent)
-    assert (run / "triage.csv").read_bytes() == (finished[0].folder / "triage.csv").read_bytes()
 
 
 def test_minutes_become_steps(folders, tmp_path, no_pages):
@@ -466,24 +317,6 @@ def test_a_run_folder_among_the_images_is_refused(folders, short):
     assert not (folders[1] / "run").exists()
 
 
-def test_going_on_with_other_choices_is_refused(copied, folders, short):
-    with pytest.raises(ConfigError, match=r"other choices \(epochs 3, now 5"):
-        fit(*folders, copied, Wishes(**{**short, "epochs": 5}, resume=True), silent)
-    with pytest.raises(ConfigError, match="method anedl-plus, now openmatch"):
-        fit(*folders, copied, Wishes(**short, method="openmatch", resume=True), silent)
-    with pytest.raises(ConfigError, match="another seed"):
-        fit(*folders, copied, Wishes(**short, seed=1, resume=True), silent)
-
-
-def test_going_on_with_other_images_is_refused(copied, folders, tmp_path, short):
-    more = tmp_path / "more"
-    shutil.copytree(folders[1], more)
-    noise = np.random.default_rng(99).integers(0, 256, (12, 12, 3), np.uint8)
-    Image.fromarray(noise).save(more / "another.png")
-    with pytest.raises(ConfigError, match="other images"):
-        fit(folders[0], more, copied, Wishes(**short, resume=True), silent)
-
-
 def test_a_pile_without_inliers(tmp_path, no_pages, short, make_folders):
     labelled, pile = make_folders(tmp_path, known=0, strange=20)
     fitted = fit(labelled, pile, tmp_path / "run", Wishes(**short, level=0.3), silent)
@@ -535,10 +368,9 @@ def test_what_holds_for_every_training_is_no_option_of_one(name):
         Wishes(options={name: 3})
 
 
-def test_a_fit_that_was_cut_in_its_folds_remembers_its_share(tmp_path):
-    """The last bits of the estimate may differ on another machine; the folds' models may not."""
-    assert recorded_share(tmp_path) is None
-    for folder, share in ((tmp_path / "fold-1", 0.31), (tmp_path, 0.32)):
-        folder.mkdir(exist_ok=True)
-        (folder / "config.json").write_text(json.dumps({"own": {"oracle_share": share}}))
-        assert recorded_share(tmp_path) == share
+def test_a_class_called_unknown_is_refused_before_anything_is_decoded(make_folders, tmp_path):
+    labelled, pile = make_folders(tmp_path)
+    (labelled / "rows").rename(labelled / "Unknown")
+    with pytest.raises(DataError, match=r"a class called 'Unknown'.*give the class another name"):
+        look(labelled, pile, tmp_path / "run", Wishes(**SHORT_LOOK), silent)
+    assert not (tmp_path / "run" / "cache").exists()

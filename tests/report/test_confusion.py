@@ -48,3 +48,11 @@ def test_without_unknown_images_the_picture_has_no_row_of_them():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "dog"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog", "unknown"]
     assert axes.images[0].get_array().shape == (2, 3)
+
+
+def test_few_classes_have_their_counts_in_the_picture():
+    counts = np.array([[9, 0, 1], [0, 1234, 0], [0, 2, 3]])
+    texts = {text.get_text() for text in confusion_figure(counts, ["cat", "dog"]).axes[0].texts}
+    assert {"9", "1,234", "2", "3"} <= texts
+    many = confusion_figure(np.eye(31, dtype=int), [str(n) for n in range(30)])
+    assert not many.axes[0].texts

@@ -16,6 +16,12 @@ REQUIRED = {
 OPTIONAL = {
     "matplotlib": "pictures of reports: pip install 'anedl[report]'",
     "jinja2": "pages of reports: pip install 'anedl[report]'",
+    "pyarrow": "Parquet tables: pip install 'anedl[fit]'",
+    "onnx": "`anedl export --onnx`: pip install 'anedl[onnx]'",
+    "onnxruntime": "running exported models: pip install 'anedl[onnx]'",
+    "starlette": "`anedl review`: pip install 'anedl[review]'",
+    "uvicorn": "`anedl review`: pip install 'anedl[review]'",
+    "timm": "further backbones: pip install timm",
     "pillow-heif": "HEIC photographs: pip install pillow-heif",
     "tensorboard": "logs for TensorBoard: pip install 'anedl[tensorboard]'",
     "wandb": "logs for Weights & Biases: pip install 'anedl[wandb]'",
@@ -72,7 +78,8 @@ def _version(package: str) -> str | None:
 def _print_devices() -> None:
     import torch
 
-    print(f"CPU: {os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads")
+    threads = torch.get_num_threads()
+    print(f"CPU: {os.cpu_count()} cores, torch uses {threads} thread{'s' * (threads != 1)}")
     if not torch.cuda.is_available():
         print("GPU: none that torch can use; training runs in fp32 on the CPU")
     for index in range(torch.cuda.device_count()):

@@ -88,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write a row an image; 1 if any could not be read."""
+    from anedl.export.description import calibrated_instead
     from anedl.export.predictor import open_predictor
     from anedl.export.reading import decoders, read_ahead
     from anedl.export.tables import format_of, judged
@@ -102,6 +103,12 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if predictor.shortfall:
         print(f"anedl: {predictor.shortfall}", file=sys.stderr)
+    if arguments.model and (other := calibrated_instead(arguments.run, arguments.model)):
+        print(
+            f"anedl: of this run the {other} model is calibrated, not the {arguments.model} one: "
+            f"there are no p-values, and a threshold of its validation images says what is unknown",
+            file=sys.stderr,
+        )
     sources = Sources(arguments.paths, arguments.null)
     tell_passed_over(sources.passed_over)
     progress = ImagesProgress(sources.total, arguments.quiet)

@@ -93,11 +93,14 @@ def _experiment(
 
 def _all_options(experiment: "Experiment") -> type:
     """One dataclass with the options of all methods of an experiment."""
+    from anedl.engine.spec import check_entry
     from anedl.methods.catalogue import get_method
 
     united: dict[str, tuple[str, Any, Any]] = {}
     for method in dict.fromkeys(row.method for row in experiment.rows):
-        config_type = get_method(method).method.config_type
+        entry = get_method(method)
+        check_entry(entry)
+        config_type = entry.method.config_type
         types = option_types(config_type)
         for one in fields(config_type):
             same = field(default=one.default, metadata=one.metadata)

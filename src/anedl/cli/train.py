@@ -60,11 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     parser.add_argument("--no-report", action="store_true", help="write no report.html at the end")
 
     from anedl.engine.config import TrainConfig
+    from anedl.engine.spec import check_entry
     from anedl.methods.catalogue import get_method
 
     named, _ = _only_method().parse_known_args(words)
     method = named.method or DEFAULT_METHOD
     entry = get_method(method)
+    check_entry(entry)
     add_options(parser, TrainConfig, "options of the engine", "train", entry.engine)
     add_options(parser, entry.method.config_type, f"options of {method}", "options", entry.options)
 

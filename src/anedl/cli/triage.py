@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lay out, say what is where, and end with 1 if an image had to be left out."""
     from anedl.intake.decided import Decided, read_decided
-    from anedl.intake.fitted import open_run_cache, rows_of_pile
+    from anedl.intake.fitted import open_run_cache, rows_of_pile, where_it_was
     from anedl.intake.unchanged import why_another
     from anedl.triage.layouts import lay_out
     from anedl.triage.table import is_edited, read_table
@@ -89,6 +89,8 @@ def run(arguments: argparse.Namespace) -> int:
     readable = [entry for entry in cache.entries if not entry.reason]
     rows = rows_of_pile(arguments.run, cache, triage.evidence.names)
     pile = [readable[row] for row in rows]
+    if moved := where_it_was(arguments.run, [entry.item.path for entry in pile]):
+        print(f"anedl: {moved}", file=sys.stderr)
     progress = ImagesBar()
     layout = lay_out(
         triage,

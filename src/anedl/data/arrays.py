@@ -94,7 +94,8 @@ def _shape(numbers: int, shape: tuple[int, ...] | None) -> tuple[int, int, int]:
     height, width, channels = (*shape, 1)[:3]
     if height * width * channels != numbers or channels not in (1, 3):
         raise ImageShapeError(
-            f"an image of shape {tuple(shape)} with 1 or 3 channels does not have {numbers} numbers"
+            f"an image of shape {tuple(shape)}, with 1 or 3 channels last, does not have {numbers} "
+            f"numbers"
         )
     return height, width, channels
 

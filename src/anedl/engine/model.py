@@ -77,7 +77,7 @@ def load_model(folder: Path, model: str = "last", device: str = "auto") -> Train
     spec = read_spec(folder / "config.json")
     path = folder / MODEL_FILES[model]
     if not path.exists():
-        raise DataError(f"{path}: there is no such model; finish the run with `--resume`")
+        raise DataError(f"{path}: there is no such model; {how_to_get(folder, model)}")
     split = read_split(folder / "split.json")
     chosen = choose_device(device)
     task = replace(task_of(spec.terms, spec.development), pool_size=len(split.pool))
@@ -90,6 +90,14 @@ def load_model(folder: Path, model: str = "last", device: str = "auto") -> Train
         ) from error
     precision = Precision(choose_precision(spec.train.precision, chosen), chosen)
     return TrainedModel(spec, split, method.eval(), precision)
+
+
+def how_to_get(folder: Path, model: str) -> str:
+    """What to do where a model is not in a run folder."""
+    other = next(name for name in MODEL_FILES if name != model)
+    if (folder / "results.json").exists() and (folder / MODEL_FILES[other]).exists():
+        return f"this folder holds the {other} one alone: leave the model out, or name that"
+    return "finish the run with `--resume`"
 
 
 def choose_device(name: str) -> torch.device:

@@ -193,8 +193,7 @@ def _train_config(
     if {"pretrain_share", "pretrain_epochs"} <= given.keys():
         raise ConfigError("pretrain_share and pretrain_epochs say the same: give one of them")
     of_entry = {**entry.engine, **entry.engine_by_dataset.get(dataset, {})}
-    if entry.source is not None:
-        _check_engine(entry)
+    check_entry(entry)
     layers = {**train_defaults(dataset, budget), **of_entry, **given}
     if "pretrain_epochs" in given:
         layers["pretrain_share"] = None
@@ -233,8 +232,20 @@ def _check_networks(train: TrainConfig, options: MethodConfig) -> None:
         )
 
 
-def _check_engine(entry: Entry) -> None:
-    """Tell what is wrong with the `engine` of a user's class as being wrong in that file."""
+def check_entry(entry: Entry) -> None:
+    """Tell what is wrong with a user's class as being wrong in that file.
+
+    Raises:
+        ConfigError: an option is called as one of the engine's, or its `engine` cannot be.
+    """
+    if entry.source is None:
+        return
+    engine = option_types(TrainConfig)
+    if taken := sorted(engine.keys() & option_types(entry.method.config_type).keys()):
+        raise ConfigError(
+            f"{entry.source}: option {taken[0]!r} of {entry.method.config_type.__name__} is called "
+            f"as one of the engine's: give it another name"
+        )
     try:
         if "pretrain_epochs" in entry.engine:
             raise ConfigError("pretrain_epochs: state pretrain_share, which goes with any length")

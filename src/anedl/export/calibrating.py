@@ -22,7 +22,7 @@ from anedl.engine.model import TrainedModel, load_model
 from anedl.engine.own import find_cache
 from anedl.errors import ConfigError, DataError, first_few
 from anedl.export.description import model_of, read_calibration, read_familiarity
-from anedl.export.predictor import Predictor
+from anedl.export.predictor import Predictor, require_run
 from anedl.export.reading import decoders, list_paths
 from anedl.export.weights import check_vacant, write_weights
 from anedl.familiarity import Familiarity
@@ -86,8 +86,7 @@ def calibrate(
     """
     folder, target = Path(run), Path(out)
     check_vacant(target)
-    if not (folder / "config.json").is_file():
-        raise DataError(f"{folder}: not the folder of a run, there is no config.json")
+    require_run(folder)
     chosen = model_of(folder, model)
     former = read_calibration(folder, chosen)
     if level is None:

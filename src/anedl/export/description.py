@@ -246,6 +246,14 @@ def read_familiarity(folder: Path, calibration: Calibration | None) -> "Familiar
         raise DataError(f"{path}: cannot be read ({error!r}); take a sound copy of it") from error
 
 
+def calibrated_instead(folder: Path, model: str) -> str | None:
+    """Which other model of the run is calibrated where this one is not; None where none is."""
+    other = model_of(folder, None)
+    if other == model or read_calibration(folder, other) is None:
+        return None
+    return other
+
+
 def validation_threshold(folder: Path, model: str) -> float | None:
     """The threshold of the method's own score that accepts 95 % of a run's validation images."""
     try:

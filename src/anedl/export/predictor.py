@@ -307,8 +307,7 @@ def open_predictor(
         if model is not None:
             raise ConfigError(f"{folder}: a file holds one model; leave out model {model!r}")
         return OnnxPredictor(folder, level, device)
-    if not (folder / "config.json").is_file():
-        raise DataError(f"{folder}: not the folder of a run, there is no config.json")
+    require_run(folder)
     chosen = model_of(folder, model)
     calibration = read_calibration(folder, chosen)
     threshold = validation_threshold(folder, chosen)
@@ -322,6 +321,19 @@ def open_predictor(
     return Predictor(trained, calibration, threshold, level, familiarity)
 
 
+def require_run(folder: Path) -> None:
+    """Refuse what is no run folder, or that of a fit which has not come to its own training yet.
+
+    Raises:
+        DataError: says which.
+    """
+    if (folder / "config.json").is_file():
+        return
+    if (folder / "intake.json").is_file():
+        raise DataError(f"{folder}: this fit has not ended; go on with the same command, --resume")
+    raise DataError(f"{folder}: not the folder of a run, there is no config.json")
+
+
 def exported(
     folder: Path, model: str, calibration: Calibration | None, threshold: float | None
 ) -> Path:
@@ -333,7 +345,9 @@ def exported(
     weights = folder / MODEL_FILES[model]
     path = weights.with_suffix(".onnx")
     if not weights.exists():
-        raise DataError(f"{weights}: there is no such model; finish the run with `--resume`")
+        from anedl.engine.model import how_to_get
+
+        raise DataError(f"{weights}: there is no such model; {how_to_get(folder, model)}")
     if path.exists() and _source_of(path) == source_digest(weights, calibration, threshold):
         return path
     from anedl.export.onnx_graph import export_run

@@ -1,7 +1,9 @@
 """A run that has begun keeps its images, their sizes and their roles to its end."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
@@ -15,6 +17,9 @@ from anedl.intake.photographs import HEIC_SUFFIXES, RAW_SUFFIXES
 
 # Of a run from before such files were listed as images: it did without them.
 UNLISTED = "it is a photograph that could not be read when the run was begun"
+
+
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 def has_begun(run: Path) -> bool:
@@ -73,16 +78,43 @@ def require_same_frames(run: Path, side: int, augmentation: str) -> None:
             return
 
 
-def require_same_roles(folder: Path, split: Split) -> None:
+def require_same_roles(folder: Path, split: Split, asked: Mapping[str, object] = NOTHING) -> None:
     """Refuse to go on with a run in `folder`, if there is one, that gave its images other roles.
+
+    `asked` are the options now, by name, that decide about the roles; the error names those of
+    which it is known that the run had others.
 
     Raises:
         ConfigError: it was begun on other images, or they were dealt out in another way.
     """
     written = folder / "split.json"
-    if written.exists() and read_split(written) != split:
-        raise ConfigError(
-            f"{folder}: this run was begun on other images, or with another seed, target, "
-            f"--near-distance or number of folds; restore what has changed, or choose another "
-            f"folder"
-        )
+    if not written.exists() or read_split(written) == split:
+        return
+    had = _had(folder)
+    others = [
+        f"{name} {had[name]} then, {now} now"
+        for name, now in asked.items()
+        if name in had and had[name] != now
+    ]
+    why = (
+        f"with other options ({', '.join(others)})"
+        if others
+        else "on other images, or with another seed, target, --near-distance or number of folds"
+    )
+    raise ConfigError(
+        f"{folder}: this run was begun {why}; restore what has changed, or choose another folder"
+    )
+
+
+def _had(folder: Path) -> dict[str, object]:
+    """What is recorded of the options that a run was begun with; `folder` may be a part of it."""
+    had: dict[str, object] = {"--seed": read_spec(folder / "config.json").seed}
+    for run in (folder, folder.parent):
+        for file, key, name in (
+            ("intake.json", "near_distance", "--near-distance"),
+            ("fit.json", "level", "--target-inlier-loss"),
+        ):
+            if name not in had and (run / file).is_file():
+                record = json.loads((run / file).read_text(encoding="utf-8"))
+                had |= {name: record[key]} if key in record else {}
+    return had

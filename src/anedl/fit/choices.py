@@ -51,6 +51,8 @@ def choose_side(sizes: ImageSizes, device: torch.device, wanted: int | None = No
     why = f"half of the images are at least {median} pixels on their shorter side"
     if fitting[-1] == largest and median > 1.15 * largest:
         why += f"; no more than {largest} on this device"
+    if sizes.oblong:
+        why += "; they are squeezed into a square, most by a fifth or more"
     return Choice("image size", fitting[-1], why)
 
 
@@ -133,6 +135,9 @@ def choose_folds(labelled: int, held_out: int, level: float, wanted: int | None 
     return Choice("folds", 0, f"{cannot}, nor can two folds of {labelled}")
 
 
+OVERRUN = 1.5  # times the minutes that were asked for: from there on it is said beforehand
+
+
 @dataclass(frozen=True)
 class Length:
     """Epochs and steps an epoch, from the time there is."""
@@ -144,6 +149,16 @@ class Length:
     def steps(self) -> int:
         """Steps in all."""
         return self.epochs * self.epoch_steps
+
+    def overrun(self, seconds: float, step_seconds: float, epoch_seconds: float) -> str:
+        """What to say beforehand where it will take much longer than `seconds`; else nothing."""
+        takes = self.steps * step_seconds + self.epochs * epoch_seconds
+        if takes <= OVERRUN * seconds:
+            return ""
+        return (
+            f"this training will take about {takes / 60:.1f} minutes, where there are "
+            f"{seconds / 60:.1f} for it: a shorter one would learn nothing"
+        )
 
 
 # Seconds of training that repay compiling its steps on a GPU: that takes up to a minute a stage,

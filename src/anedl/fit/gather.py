@@ -38,6 +38,7 @@ from anedl.intake.facts import image_sizes
 from anedl.intake.findings import Findings, find, write_skipped
 from anedl.intake.index import stamp_of
 from anedl.intake.listing import Skipped, list_labelled, list_pile, require_some_there
+from anedl.review.decisions import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,12 @@ def gather(
     classes = tuple(sorted({item.label for item in ours.items if item.label is not None}))
     if len(classes) < 2:
         raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
+    if nameless := [name for name in classes if name.casefold() == UNKNOWN]:
+        raise DataError(
+            f"{labelled}: a class called {nameless[0]!r}, as anedl calls images of no known class; "
+            f"known strangers teach it nothing, so take them away, or give the class another name "
+            f"if it is one"
+        )
     unread = unread_to_the_end(run, items) if has_begun(run) else {}
     side = choose_side(image_sizes(items), device, image_size)
     assert isinstance(side.value, int)
@@ -190,9 +197,10 @@ def gather(
         # Who is refused still wants to see what there is, copies and broken files among it.
         say(describe(findings))
         raise
+    elsewhere = ", in a new folder" if has_begun(run) else ""
     findings = replace(
         find(cache, groups, passed, roles.partition, labelled_by_people, distance, roles.decoys),
-        remarks=(*findings.remarks, *roles.remarks),
+        remarks=(*findings.remarks, *(f"{remark}{elsewhere}" for remark in roles.remarks)),
     )
     pool = np.union1d(trains, roles.decoys)
     split = Split(
@@ -207,9 +215,10 @@ def gather(
         test=roles.fresh,
         test_part="train",
     )
+    asked = {"--seed": seed, "--near-distance": distance, "--target-inlier-loss": level}
     try:
         for folder in (run, run / "supervised"):
-            require_same_roles(folder, split)
+            require_same_roles(folder, split, asked)
     except ConfigError:
         if stamp_of(run / "cache" / INDEX) != before:
             # It may hold others than the run began on, which nobody should take for these.

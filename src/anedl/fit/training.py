@@ -178,6 +178,8 @@ def _spec(
         speed = measure_speed(draft, problem, precision)
         start = speed.start if compiles else 0.0
         found = choose_length(seconds, speed.step, speed.epoch, start)
+        if longer := found.overrun(seconds, speed.step, speed.epoch):
+            say(longer)
         length = {
             "epochs": wishes.epochs or found.epochs,
             "epoch_steps": wishes.epoch_steps or found.epoch_steps,

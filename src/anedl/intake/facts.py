@@ -10,6 +10,7 @@ from anedl.intake.decoding import UnreadableError, header_size
 from anedl.intake.listing import Item
 
 SAMPLE = 500
+OBLONG = 1.25  # longer side over shorter, from where squeezing is worth a word
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,14 @@ class ImageSizes:
         if not len(self):
             return 0
         return int(np.quantile(np.minimum(self.width, self.height), 0.5, method="lower"))
+
+    @property
+    def oblong(self) -> bool:
+        """Whether one side of most images is longer than the other by a quarter or more."""
+        if not len(self):
+            return False
+        longer = np.maximum(self.width, self.height) / np.minimum(self.width, self.height)
+        return bool(np.median(longer) >= OBLONG)
 
 
 def image_sizes(items: Sequence[Item], sample: int = SAMPLE) -> ImageSizes:

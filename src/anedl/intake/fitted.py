@@ -13,6 +13,7 @@ from typing import Any
 from anedl.errors import DataError
 from anedl.intake.cache import ImageCache, open_cache
 from anedl.intake.duplicates import NEAR_DISTANCE
+from anedl.intake.names import shown
 
 AS_ASKED = "as asked"  # the reason of a choice that was the user's
 # What decides which images have which role, with what `anedl fit` takes where nothing is given.
@@ -62,6 +63,20 @@ def open_run_cache(run: Path) -> ImageCache:
         raise DataError(
             f"{run / 'cache'}: no complete image cache; build it again: {command_to_decode(run)}"
         ) from None
+
+
+def where_it_was(run: Path, files: Sequence[Path]) -> str:
+    """What to do where most of a run's `files` are not where they were; empty where they are."""
+    gone = [file for file in files if not file.exists()]
+    if not files or 2 * len(gone) <= len(files):
+        return ""
+    labelled, pile = _sources(_said(run))
+    return (
+        f"{len(gone):,} of {len(files):,} files are no longer where the run found them, such as "
+        f"{shown(str(gone[0]))}; if they were moved, `anedl fit LABELLED PILE -o "
+        f"{shlex.quote(str(run))} --resume` with their new places in place of {shown(labelled)} "
+        f"and {shown(pile)} finds them again, and trains nothing"
+    )
 
 
 def rows_of_pile(run: Path, cache: ImageCache, names: Sequence[str]) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from anedl.data.dataset import IntArray
 from anedl.evaluation.metrics import OUTLIER
-from anedl.report.canvas import FAINT, INLIER, PAGE_WIDTH, new_figure, shortened
+from anedl.report.canvas import FAINT, INK, INLIER, PAGE_WIDTH, new_figure, shortened
 from anedl.report.run_folder import Array
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def confusion_rows(counts: Array, class_names: Sequence[str]) -> list[tuple[str,
     return rows
 
 
+MOST_COUNTED_NAMES = 12  # whose counts have room in their cells
 FEW_NAMES = 25  # that have room for letters of the usual size
 
 
@@ -78,6 +79,12 @@ def confusion_figure(counts: Array, class_names: Sequence[str]) -> "Figure":
     colour = to_rgb(INLIER)
     shades = LinearSegmentedColormap.from_list("shades", [(*colour, 0.0), (*colour, 1.0)])
     picture = axes.imshow(shares, cmap=shades, vmin=0, vmax=100, interpolation="nearest")
+    if len(names) <= MOST_COUNTED_NAMES:
+        for (truth, answer), share in np.ndenumerate(shares):
+            ink = "white" if share > 60 else INK
+            axes.text(
+                answer, truth, f"{counts[truth, answer]:,}", ha="center", va="center", color=ink
+            )
     step = ceil(len(names) / MOST_NAMED_CLASSES)
     # "unknown", the last, is always named.
     places = sorted({*range(0, len(names) - step + 1, step), len(names) - 1})

@@ -250,7 +250,8 @@ def _tensors(path: Path) -> dict[str, Array]:
         loaded: dict[str, Array] = load_file(path)
     except FileNotFoundError as error:
         raise AnedlError(
-            f"{path}: the run's outputs are missing; train it to its end with --resume"
+            f"{path}: the run's outputs are missing; train it to its end with --resume (a folder "
+            f"of weights has none to report on: take the run that they are from)"
         ) from error
     except SafetensorError as error:
         raise AnedlError(f"{path}: the run's outputs are damaged ({error})") from error

@@ -77,7 +77,8 @@ def curves_figure(
                 label="best validation (first of equals)", linestyle="none",
             )  # fmt: skip
         axes.set_ylabel("error (%)")
-        axes.set_ylim(bottom=-0.05 * axes.get_ylim()[1])  # a dot at zero is a whole dot
+        top = axes.get_ylim()[1]
+        axes.set_ylim(-0.05 * top, 1.05 * top)  # a dot at either end is a whole dot
         legend(axes, ncols=3)
     if areas:
         axes = panels[-1]
