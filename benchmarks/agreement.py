@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 
 import torch
+from origin import origin
 from step import stepper_for
 
 from anedl.engine.precision import Precision
@@ -59,7 +60,7 @@ def main():
         )
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(json.dumps(rows, indent=2) + "\n")
+        arguments.out.write_text(json.dumps(origin() | rows, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from origin import origin
 from PIL import Image, ImageDraw
 from sklearn.datasets import load_digits
 
@@ -167,7 +168,7 @@ def main():
         ]
         print(f"{name:18} {cells[0]:>12} {cells[1]:>12}")
     if arguments.out is not None:
-        write_json(arguments.out, {"level": LEVEL, "studies": studies})
+        write_json(arguments.out, origin() | {"level": LEVEL, "studies": studies})
 
 
 if __name__ == "__main__":

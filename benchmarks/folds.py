@@ -10,11 +10,11 @@ are kept; one takes a minute or two on one core.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
+from origin import origin
 
 from anedl.files import write_json
 from anedl.fit.flow import Wishes, fit
@@ -101,9 +101,9 @@ def main():
     if arguments.out:
         write_json(
             arguments.out,
-            {
-                "command": f"python benchmarks/folds.py {' '.join(sys.argv[1:])}".strip(),
-                "method": DEFAULT_METHOD, "torch": torch.__version__, "levels": LEVELS,
+            origin("cpu")
+            | {
+                "method": DEFAULT_METHOD, "levels": LEVELS,
                 "length": LENGTH, "seeds": arguments.seeds, "summary": summary, "runs": rows,
             },
         )  # fmt: skip

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import torch
+from origin import origin
 
 from anedl.engine.inference import outputs_of
 from anedl.engine.precision import Precision, choose_precision
-from anedl.engine.results import describe_device
 from anedl.methods.anedl import Anedl
 from anedl.methods.anedl_config import AnedlConfig
 from anedl.methods.base import Task
@@ -60,7 +60,7 @@ def main():
         rows.append({
             "name": name, "backbone": backbone, "pixels": size, "images": count,
             "seconds": round(seconds, 3), "images_per_second": round(count / seconds),
-            "precision": precision.name, "device": describe_device(device),
+            "precision": precision.name, **origin(device),
         })  # fmt: skip
         print(f"{name:<14} {count:>6} images {seconds:7.3f} s {count / seconds:10,.0f} images/s")
     if arguments.out:

@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 
 import torch
+from origin import origin
 from step import forget, measure, stepper_for
 
 from anedl.engine.precision import Precision
-from anedl.engine.results import describe_device
 from anedl.methods.base import Source, Stage
 from anedl.methods.catalogue import METHODS
 
@@ -41,7 +41,7 @@ def main():
             rows.append({
                 "name": name, "mode": mode, "stage": int(stage), "classes": 55,
                 "augmentation": True, "images": images, "ms_per_step": round(ms, 3),
-                "peak_mib": round(peak), "device": describe_device(device),
+                "peak_mib": round(peak), **origin(device),
             })  # fmt: skip
             print(
                 f"{name:<16} stage {int(stage)}  {images:4} images {ms:8.3f} ms, first {first:.0f}",

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from origin import origin
 from safetensors.numpy import load_file
 
 from anedl.calibration import Calibration
@@ -181,7 +182,7 @@ def main():
     summary = over_seeds(rows)
     print_table(summary)
     if arguments.out:
-        document = {
+        document = origin("cpu") | {
             "method": DEFAULT_METHOD, "pile": PILE, "decoys": DECOYS, "fresh": FRESH,
             "level": LEVEL, "draws": DRAWS, "false_flags_level": FALSE_FLAGS,
             "seeds": arguments.seeds, "epochs": arguments.epochs, "summary": summary, "runs": rows,

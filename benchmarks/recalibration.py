@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from origin import origin
 from PIL import Image, ImageEnhance, ImageFilter
 
 from anedl.calibration import Calibration
@@ -122,7 +123,7 @@ def main():
         found[name]["known lost, score alone"] = lost(alone, score[known], None)
         print(name, found[name], flush=True)
     if arguments.out is not None:
-        about = {"run": arguments.run.name, "model": model, "level": former.level}
+        about = origin() | {"run": arguments.run.name, "model": model, "level": former.level}
         about |= {"images": len(chosen), "known": int(known.sum()), "count": COUNT, "draws": DRAWS}
         write_json(arguments.out, about | {"found": found})
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from origin import origin
 from PIL import Image
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -32,7 +33,6 @@ from anedl.data.settings import get_setting
 from anedl.engine.execution import Captured, Compiled, Eager
 from anedl.engine.precision import Precision
 from anedl.engine.problem import load_problem
-from anedl.engine.results import describe_device
 from anedl.engine.spec import make_spec
 from anedl.engine.train import build_stepper
 from anedl.methods.base import Stage
@@ -180,7 +180,7 @@ def measure_row(
         "backbone": stepper.config.backbone, "augmentation": augmentation,
         "precision": precision, "ms_per_step": round(ms, 3), "peak_mib": round(peak),
         "first_steps_s": round(first, 1), "floor_ms": round(floor, 3),
-        "device": describe_device(device), "torch": torch.__version__,
+        **origin(device),
     }  # fmt: skip
 
 
