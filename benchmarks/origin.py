@@ -11,12 +11,17 @@ from anedl.engine.model import choose_device
 from anedl.engine.results import describe_device
 
 
+PLACES = ("--data", "--out", "--runs")  # options whose value says nothing to anyone elsewhere
+
+
 def origin(device="auto"):
-    """The command that was typed, the machine and the versions."""
+    """The command that was typed, but for places on this machine; the machine and the versions."""
     chosen = choose_device(device) if isinstance(device, str) else device
-    script = f"benchmarks/{Path(sys.argv[0]).name}"
+    words = ["python", f"benchmarks/{Path(sys.argv[0]).name}"]
+    given = zip(["", *sys.argv[1:]], sys.argv[1:], strict=False)
+    words += [word for before, word in given if not {before, word} & {*PLACES}]
     return {
-        "command": shlex.join(["python", script, *sys.argv[1:]]),
+        "command": shlex.join(words),
         "device": describe_device(chosen),
         "threads": torch.get_num_threads() if chosen.type == "cpu" else None,
         "torch": torch.__version__,
