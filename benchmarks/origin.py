@@ -10,7 +10,6 @@ from anedl import __version__
 from anedl.engine.model import choose_device
 from anedl.engine.results import describe_device
 
-
 PLACES = ("--data", "--out", "--runs")  # options whose value says nothing to anyone elsewhere
 
 
