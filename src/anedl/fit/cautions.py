@@ -76,8 +76,9 @@ def _missed_classes(held_out: HeldOut, names: Sequence[str]) -> list[str]:
         return []
     shown = first_few([f"{names[k]!r} ({counts[k]:,})" for k in missed.tolist()])
     return [
-        f"caution: not one held-out image of {shown} is named rightly: do not believe the model "
-        f"where it says or does not say so, and label more of them"
+        f"caution: not one held-out image of {shown} is named rightly: the model does not know "
+        f"{'this class' if len(missed) == 1 else 'these classes'}; label more images of "
+        f"{'it' if len(missed) == 1 else 'them'}"
     ]
 
 
