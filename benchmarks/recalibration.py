@@ -18,10 +18,11 @@ from origin import origin
 from PIL import Image, ImageEnhance, ImageFilter
 
 from anedl.calibration import Calibration
-from anedl.conformal import compare
+from anedl.conformal import chance_to_lose, compare
 from anedl.engine.evaluate import load_run
 from anedl.engine.inference import outputs_of
 from anedl.evaluation.metrics import OUTLIER
+from anedl.export.calibrating import UNLIKELY
 from anedl.export.description import model_of, read_calibration, read_familiarity
 from anedl.files import write_json
 
@@ -80,12 +81,14 @@ def study(score, familiar, known, former):
         order = draw.permutation(np.flatnonzero(known))
         ours, judged = order[:COUNT], order[COUNT:]
         new = Calibration(score[ours], np.zeros(0), former.level, familiar[ours])
-        found = compare(former.fresh, score[ours], former.level)
+        gone = round(COUNT * lost(former, score[ours], familiar[ours]))
+        chance = chance_to_lose(gone, COUNT, len(former.fresh), former.level)
         rows.append(
             [
                 lost(new, score[judged], familiar[judged]),
                 lost(new, score[~known], familiar[~known]),
-                found.differ,
+                chance < UNLIKELY,
+                compare(former.fresh, score[ours], former.level).differ,
             ]
         )
     of_new = np.array(rows)
@@ -94,7 +97,8 @@ def study(score, familiar, known, former):
         "strangers found": lost(former, score[~known], familiar[~known]),
         "known lost, anew": [float(of_new[:, 0].mean()), float(of_new[:, 0].std(ddof=1))],
         "strangers found, anew": [float(of_new[:, 1].mean()), float(of_new[:, 1].std(ddof=1))],
-        "said to differ": float(of_new[:, 2].mean()),
+        "said to be more than chance": float(of_new[:, 2].mean()),
+        "scores said to differ": float(of_new[:, 3].mean()),
     }
 
 

@@ -12,6 +12,7 @@ from scipy import stats
 
 from anedl.conformal import (
     benjamini_hochberg,
+    chance_to_lose,
     clopper_pearson,
     compare,
     conditional_interval,
@@ -102,6 +103,22 @@ def test_rates_of_simulated_calibrations(images, level):
     assert (rates < low).mean() == pytest.approx(0.05, abs=0.014)
     assert (rates > high).mean() == pytest.approx(0.05, abs=0.014)
     assert low < certified < high
+
+
+def test_the_chance_to_lose_is_that_of_simulated_calibrations():
+    """Both kinds of images drawn alike: how many of the second lie below the first's threshold."""
+    generator = np.random.default_rng(8)
+    lost = np.array(
+        [
+            (generator.normal(size=30) < threshold(generator.normal(size=39), 0.1).value).sum()
+            for _ in range(20_000)
+        ]
+    )
+    for count in (1, 3, 6, 9):
+        expected = chance_to_lose(count, 30, 39, 0.1)
+        assert np.mean(lost >= count) == pytest.approx(expected, abs=0.012)
+    assert chance_to_lose(0, 30, 39, 0.1) == 1.0
+    assert (chance_to_lose(0, 30, 9, 0.05), chance_to_lose(1, 30, 9, 0.05)) == (1.0, 0.0)
 
 
 def test_an_uncertified_level_rejects_nothing_for_sure():

@@ -177,6 +177,21 @@ def conditional_interval(images: int, level: float, coverage: float = 0.9) -> In
     return _beta_interval(rank, images + 1 - rank, coverage)
 
 
+def chance_to_lose(lost: int, judged: int, images: int, level: float) -> float:
+    """The chance that so many inliers, or more, of those `judged` are rejected at a level.
+
+    Were they exchangeable with the `images` n that calibrate, of which k = ⌊level · (n + 1)⌋ set
+    the thresholds, the number that is rejected would be Beta-binomial(judged, k, n + 1 − k), by one
+    score or by two: of a Beta(k, n + 1 − k) distributed rate each inlier makes one draw.
+    """
+    from scipy.stats import betabinom
+
+    rank = rank_of(_count(images), level)
+    if rank == 0:
+        return float(lost == 0)
+    return float(betabinom.sf(lost - 1, judged, rank, images + 1 - rank))
+
+
 def benjamini_hochberg(p: Array, level: float) -> BoolArray:
     """Flag images as unknown so that at most `level` of the flags are expected to be inliers.
 

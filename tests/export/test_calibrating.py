@@ -48,7 +48,9 @@ def test_images_that_are_named_set_the_threshold(run, known, tmp_path):
     again = model.predict(sorted(known.iterdir()))
     assert (again.p_value <= 0.1).sum() == 4
     assert again.unknown.tolist() == (again.p_value <= 0.1).tolist()
-    assert "60 images that were said to be of known classes" in made.calibration.describe()
+    assert (
+        "60 different images that were said to be of known classes" in made.calibration.describe()
+    )
     assert not (run / "calibration.json").exists(), "the run stays as it is"
 
 
@@ -62,39 +64,88 @@ def test_without_images_a_benchmark_is_calibrated_by_its_validation_images(run, 
     assert outputs.calibration.fresh == pytest.approx(np.sort(found.inlier_score), rel=1e-5)
     assert len(outputs.calibration.familiar) == len(frames)
     told = capsys.readouterr()
-    assert "validation images, which chose nothing about it" in told.out
+    assert "validation images, which chose nothing in it" in told.out
     assert "for what is familiar" in told.err
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "has to be calibrated again" in card
-    assert "which chose nothing about it" in card
+    assert "which chose nothing in it" in card
 
 
 def test_the_best_model_says_that_it_was_chosen_by_the_same_images(run, tmp_path):
     made = calibrate(run, out=tmp_path / "out", model="best", device="cpu")
     assert "also chose this model" in made.calibration.describe()
     assert load(tmp_path / "out", device="cpu").predict(noise(2, 3)).p_value is not None
-    # Calibrated again by others, it says how these differ, and the former sentence is gone.
     assert read_calibration(tmp_path / "out", "best").notes == made.calibration.notes
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert card.count("also chose this model") == 1
+    assert "calibration after training" in card
 
 
 def test_another_source_is_told_from_the_former_one(run, known, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
-    calibrate(run, [known], out=first, level=0.1, device="cpu", workers=0)
-    former = load(first, device="cpu")
     dark = tmp_path / "dark"
     dark.mkdir()
     for number, pixels in enumerate(noise(60, 2) // 16):
         Image.fromarray(pixels).save(dark / f"{number}.png")
-    made = calibrate(first, [dark], out=second, device="cpu", workers=0)
+    calibrate(run, [dark], out=first, level=0.1, device="cpu", workers=0)
+    former = load(first, device="cpu")
+    made = calibrate(first, [known], out=second, device="cpu", workers=0)
     assert made.calibration.level == 0.1, "the level is the former one"
-    lost = (former.predict(sorted(dark.iterdir())).p_value <= 0.1).mean()
+    lost = (former.predict(sorted(known.iterdir())).p_value <= 0.1).mean()
     (about, against) = made.calibration.notes
-    assert "60 images" in about
-    assert f"{100 * lost:.3g} % of these images would be lost where 10 % may be" in against
+    assert "60 different images" in about
+    assert f"{100 * lost:.3g} % of these images would be lost" in against
+    assert "where 10 % may be, more than chance explains" in against
     assert "differ from those of the 60 images" in against
-    # The same images again: nothing to tell apart.
-    same = calibrate(first, [known], out=tmp_path / "third", device="cpu", workers=0)
-    assert "no difference shows" in same.calibration.notes[1]
+    others = tmp_path / "others"
+    others.mkdir()
+    for number, pixels in enumerate(noise(60, 11)):
+        Image.fromarray(pixels).save(others / f"{number}.png")
+    alike = calibrate(second, others, out=tmp_path / "third", device="cpu", workers=0)
+    assert "no difference shows" in alike.calibration.notes[1]
+    assert "more than chance" not in alike.calibration.notes[1]
+    higher = calibrate(second, dark, out=tmp_path / "fifth", device="cpu", workers=0)
+    assert "0 % of these images would be lost" in higher.calibration.notes[1]
+    assert "where 10 % may be, and no more are" in higher.calibration.notes[1]
+    same = calibrate(second, str(known), out=tmp_path / "fourth", device="cpu", workers=0)
+    assert same.calibration.notes[1] == "these are the images that had calibrated it before"
+
+
+def test_a_burst_counts_as_one_picture(run, known, tmp_path):
+    """Else one odd scene would set the threshold by itself."""
+    many = tmp_path / "many"
+    shutil.copytree(known, many)
+    scene = np.asarray(Image.open(known / "00.png")).astype(int)
+    draw = np.random.default_rng(3)
+    for number in range(20):
+        frame = np.clip(scene + draw.integers(-1, 2, scene.shape), 0, 255).astype(np.uint8)
+        Image.fromarray(frame).save(many / f"burst{number}.png")
+    made = calibrate(run, many, out=tmp_path / "out", device="cpu", workers=0)
+    assert len(made.calibration.fresh) == 60
+    assert any("20 of the images are copies of others, or nearly" in line for line in made.told)
+    every = calibrate(run, many, out=tmp_path / "all", device="cpu", workers=0, near_distance=0)
+    assert len(every.calibration.fresh) == 80
+
+
+def test_the_other_model_keeps_the_level_of_the_run(run, known, tmp_path):
+    last = tmp_path / "run"
+    shutil.copytree(run, last)
+    record = {"fresh": [1.0, 2.0, 3.0], "seen": [], "level": 0.3, "model": "last"}
+    (last / "calibration.json").write_text(json.dumps(record))
+    made = calibrate(last, known, out=tmp_path / "out", model="best", device="cpu", workers=0)
+    assert (made.model, made.calibration.level) == ("best", 0.3)
+    assert len(made.calibration.notes) == 1, "of the other model's images nothing is said"
+
+
+def test_exported_it_judges_the_same_and_says_by_whom_it_was_calibrated(run, known, tmp_path):
+    pytest.importorskip("onnxscript")
+    calibrate(run, known, out=tmp_path / "out", level=0.2, device="cpu", workers=0)
+    torch_, onnx = (load(tmp_path / "out", runtime, device="cpu") for runtime in ("torch", "onnx"))
+    images = noise(40, 12)
+    here, there = torch_.predict(images), onnx.predict(images)
+    assert there.p_value == pytest.approx(here.p_value)
+    assert there.unknown.tolist() == here.unknown.tolist()
+    assert "that were said to be of known classes" in onnx.description.rejection.promise
 
 
 def test_what_cannot_be_read_or_occurs_twice_is_told_and_left_out(run, known, tmp_path):
@@ -106,12 +157,26 @@ def test_what_cannot_be_read_or_occurs_twice_is_told_and_left_out(run, known, tm
     said = []
     made = calibrate(run, [mixed], out=tmp_path / "out", device="cpu", workers=0, say=said.append)
     assert len(made.calibration.fresh) == 60
-    assert any("1 are exact copies of others" in line for line in said)
+    assert any("1 of the images are copies of others, or nearly" in line for line in said)
     assert any("1 images could not be read" in line and "broken.png" in line for line in said)
     assert any("1 files are no images" in line for line in said)
 
 
-def test_without_the_data_a_benchmark_is_judged_by_its_score_alone(make_run, known, tmp_path):
+def test_a_benchmark_without_its_data_is_judged_by_its_score_alone(run, known, tmp_path):
+    """A split of another fold stands for other files."""
+    other, said = tmp_path / "run", []
+    shutil.copytree(run, other)
+    record = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(record | {"fold": 1}))
+    made = calibrate(other, known, out=tmp_path / "out", device="cpu", workers=0, say=said.append)
+    assert len(made.calibration.familiar) == 0
+    assert any("the data here are not those of this run" in line for line in said)
+    assert any("cannot be told here" in line for line in said)
+    with pytest.raises(DataError, match="not those of this run"):
+        calibrate(other, out=tmp_path / "none", device="cpu")
+
+
+def test_an_own_run_without_its_images_is_judged_by_its_score_alone(make_run, known, tmp_path):
     """Labelled images say what is familiar; where they are not at hand, that is said."""
     run = make_run(threshold=1.0, own=True, method="supervised")
     said = []
@@ -148,6 +213,7 @@ def test_what_is_refused(run, known, own_run, tmp_path):
         (lambda: calibrate(run, few, out=out, workers=0), DataError, "18 held-out images cannot"),
         (lambda: calibrate(run, [known], out=out, level=1.5), AnedlError, "between 0 and 1"),
         (lambda: calibrate(run, [known], out=known), ConfigError, "name a new folder"),
+        (lambda: calibrate(run, out=known / "00.png" / "x"), ConfigError, "lies below a file"),
         (lambda: calibrate(tmp_path / "no", [known], out=out), DataError, "not the folder of"),
         (lambda: calibrate(own_run, out=out), ConfigError, "name images of its classes"),
         (lambda: calibrate(run, [tmp_path / "no"], out=out, workers=0), DataError, "none of what"),

@@ -128,7 +128,7 @@ def test_too_little_time_still_gives_a_run():
 def test_that_it_takes_longer_than_asked_is_said_beforehand():
     assert choose_length(600, 0.1, 2.0).overrun(600, 0.1, 2.0) == ""
     said = choose_length(6, 1.0, 2.0).overrun(6, 1.0, 2.0)  # 4 epochs of 10 steps and 2 s
-    assert "about 0.8 minutes, where there are 0.1 for it" in said
+    assert "about 48.0 seconds, where there are 6.0 seconds for it" in said
 
 
 def test_pictures_that_are_no_squares_are_said_to_be_squeezed():

@@ -56,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         help="processes that decode images; 0: none beside the main one (default: one a core, at "
         "most 8)",
     )
+    parser.add_argument(
+        "--near-distance",
+        type=int,
+        metavar="BITS",
+        help="images whose 64-bit hashes differ in so many bits or fewer are copies, of which one "
+        "counts; 0: equal pixels only (default: what the fit had, else 4)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         device=arguments.device,
         data=arguments.data,
         workers=arguments.workers,
+        near_distance=arguments.near_distance,
         say=say_aside,
     )
     print(made.calibration.describe())

@@ -204,8 +204,8 @@ def train_defaults(dataset: str, budget: Budget = "full") -> dict[str, Any]:
     """What data set and budget change of `TrainConfig`'s defaults, before a method changes more."""
     options: dict[str, Any] = {"epochs": budget_epochs(dataset, budget), "pretrain_share": 0.05}
     if dataset not in ("digits", "own"):
-        # As FixMatch and all that descends from it was published, ANEDL among it. Short runs want
-        # a rate that falls to zero.
+        # As FixMatch, OpenMatch and most of what descends from them was published; those of whom
+        # nothing is known have it too. Short runs have a rate that falls to zero.
         options["schedule"] = "cosine-7/16"
     if dataset == "digits":
         # 1,119 pool images of 8×8 pixels: half a minute on a CPU.

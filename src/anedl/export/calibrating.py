@@ -7,40 +7,57 @@ new calibration, as by `anedl export --weights`.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from anedl.calibration import Calibration
-from anedl.conformal import FloatArray, check_share, compare, percent, shortfall
+from anedl.conformal import (
+    FloatArray,
+    chance_to_lose,
+    check_share,
+    clopper_pearson,
+    compare,
+    percent,
+    shortfall,
+)
+from anedl.data.dataset import IntArray
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import Say, silent
 from anedl.engine.load import problem_of
 from anedl.engine.model import TrainedModel, load_model
 from anedl.engine.own import find_cache
+from anedl.engine.problem import Problem
 from anedl.errors import ConfigError, DataError, first_few
 from anedl.export.description import model_of, read_calibration, read_familiarity
 from anedl.export.predictor import Predictor, require_run
 from anedl.export.reading import decoders, list_paths
 from anedl.export.weights import check_vacant, write_weights
 from anedl.familiarity import Familiarity
-from anedl.intake.duplicates import duplicate_groups, shared_with
+from anedl.intake.duplicates import copies_of, duplicate_groups
 from anedl.intake.examined import Examined
 from anedl.intake.fitted import near_distance_of
 from anedl.intake.pool import examine_all
 
+UNLIKELY = 0.05  # a loss this unlikely under the former calibration is not put down to chance
 LEVEL = 0.05  # where neither the caller nor an earlier calibration names one
 
 
 @dataclass(frozen=True, eq=False)
 class Calibrated:
-    """Where the calibrated model is, which one of the run it is, and what holds for new images."""
+    """Where the calibrated model is, which one of the run it is, and what holds for new images.
+
+    `told` is what was found on the way: images that could not be read, copies, what is missing.
+    """
 
     folder: Path
     model: str
     calibration: Calibration
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +70,7 @@ class Scores:
 
 def calibrate(
     run: str | Path,
-    images: Sequence[str | Path] | None = None,
+    images: str | Path | Sequence[str | Path] | None = None,
     *,
     out: str | Path,
     level: float | None = None,
@@ -62,6 +79,7 @@ def calibrate(
     device: str = "auto",
     data: str | Path | None = None,
     workers: int | None = None,
+    near_distance: int | None = None,
     say: Say = silent,
 ) -> Calibrated:
     """Set a finished model's threshold for new images anew.
@@ -78,40 +96,50 @@ def calibrate(
         device: "auto", "cpu" or "cuda".
         data: folder of the data sets, for benchmarks.
         workers: processes that decode; default: one a core, at most 8.
-        say: told in a line what is found.
+        near_distance: from how many bits of a 64-bit hash on images are no copies of one another; 0
+            takes equal pixels only for copies. Default: what the fit had, else 4.
+        say: told in a line what is found; `told` of what is returned has the same lines.
 
     Raises:
         ConfigError: the level or a name is not one we can use, or the folder is taken.
         DataError: there is no such run, or too few images can be used.
     """
     folder, target = Path(run), Path(out)
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        say(text)
+
     check_vacant(target)
     require_run(folder)
     chosen = model_of(folder, model)
     former = read_calibration(folder, chosen)
     if level is None:
-        level = LEVEL if former is None else former.level
+        level = _level_of(folder, former)
     check_share(level, "the level")
     trained = load_model(folder, chosen, device)
     if images is None and trained.spec.own is not None:
         raise ConfigError(
-            f"{folder}: `anedl fit` has calibrated this run by itself; name images of its classes "
-            "that it has not seen, to calibrate it for where they come from"
+            f"{folder}: name images of its classes that this run has not seen, to calibrate it for "
+            "where they come from"
         )
     root = None if data is None else Path(data)
     familiarity = read_familiarity(folder, former)
     if familiarity is None:
-        familiarity = _learnt(trained, folder, root, say, needed=images is None)
+        familiarity = _learnt(trained, folder, root, tell, needed=images is None)
     if images is None:
-        found = _of_validation(trained, folder, root, familiarity, say)
+        found = _of_validation(trained, folder, root, familiarity, tell)
         notes = [_about_validation(chosen, len(found.score))]
     else:
         predictor = Predictor(trained, familiarity=familiarity)
-        paths = [Path(path) for path in images]
-        found = _of_images(predictor, folder, paths, decoders(workers), say)
+        named = [images] if isinstance(images, str | Path) else images
+        paths = [Path(path) for path in named]
+        distance = near_distance_of(folder) if near_distance is None else near_distance
+        found = _of_images(predictor, folder, paths, decoders(workers), distance, tell)
         notes = [
-            f"calibrated after training, on {len(found.score):,} images that were said to be of "
-            f"known classes: the promise is for images from where these come from"
+            f"calibrated after training, on {len(found.score):,} different images that were said "
+            f"to be of known classes: the promise is for images from where these come from"
         ]
     if reason := shortfall(len(found.score), level):
         raise DataError(f"{reason}; give more images, or ask for less by a coarser level")
@@ -119,7 +147,13 @@ def calibrate(
         notes.append(_against_former(former, found, level))
     calibration = Calibration(found.score, np.zeros(0), level, found.familiar, tuple(notes))
     write_weights(folder, target, chosen, licence, (calibration, familiarity))
-    return Calibrated(target, chosen, calibration)
+    return Calibrated(target, chosen, calibration, tuple(told))
+
+
+def _level_of(folder: Path, former: Calibration | None) -> float:
+    """The level that the model, or else the other one of its run, was calibrated for."""
+    known = former or read_calibration(folder, model_of(folder, None))
+    return LEVEL if known is None else known.level
 
 
 def _learnt(
@@ -127,7 +161,7 @@ def _learnt(
 ) -> Familiarity | None:
     """What is familiar to a model that was never asked, by the images it was trained on."""
     try:
-        problem = problem_of(trained.spec, folder, root)
+        problem = _problem(trained, folder, root)
     except DataError as error:
         if needed:
             raise
@@ -145,10 +179,7 @@ def _of_validation(
     familiarity: Familiarity | None,
     say: Say,
 ) -> Scores:
-    problem = problem_of(trained.spec, folder, root)
-    if trained.split != problem.split:
-        raise DataError(f"{folder / 'split.json'}: the data here are not those of this run")
-    images = problem.validation()[0]
+    images = _problem(trained, folder, root).validation()[0]
     say(f"calibrating on {len(images):,} validation images")
     outputs = outputs_of(trained.method, images, trained.precision)
     score = outputs.score.double().cpu().numpy()
@@ -157,17 +188,29 @@ def _of_validation(
     return Scores(score, familiarity.score(outputs.features).double().cpu().numpy())
 
 
+def _problem(trained: TrainedModel, folder: Path, root: Path | None) -> Problem:
+    problem = problem_of(trained.spec, folder, root)
+    if trained.split != problem.split:
+        raise DataError(f"{folder / 'split.json'}: the data here are not those of this run")
+    return problem
+
+
 def _about_validation(model: str, images: int) -> str:
     if model == "last":
-        return f"calibrated on the run's {images:,} validation images, which chose nothing about it"
+        return f"calibrated on the run's {images:,} validation images, which chose nothing in it"
     return (
         f"calibrated on the run's {images:,} validation images, which also chose this model among "
-        f"its epochs: of new images of known classes slightly more may be lost than is promised"
+        f"its epochs: of new images of known classes somewhat more may be lost than is promised"
     )
 
 
 def _of_images(
-    predictor: Predictor, folder: Path, paths: Sequence[Path], workers: int, say: Say
+    predictor: Predictor,
+    folder: Path,
+    paths: Sequence[Path],
+    workers: int,
+    near_distance: int,
+    say: Say,
 ) -> Scores:
     """What the model says of image files, without those that it knows and without copies."""
     listed = list_paths(paths)
@@ -193,7 +236,7 @@ def _of_images(
         say(f"{len(unread):,} images could not be read: {first_few(unread)}")
     if not pieces:
         raise DataError("none of what was named is an image that can be read")
-    used = _unseen(folder, predictor, digests, np.array(hashes, np.uint64), say)
+    used = _unseen(folder, predictor, digests, np.array(hashes, np.uint64), near_distance, say)
     score = np.concatenate([piece.inlier_score for piece in pieces])[used]
     familiar = [piece.familiarity for piece in pieces if piece.familiarity is not None]
     return Scores(score, np.concatenate(familiar)[used] if familiar else np.zeros(0))
@@ -203,60 +246,77 @@ def _unseen(
     folder: Path,
     predictor: Predictor,
     digests: list[str],
-    hashes: np.ndarray[tuple[int], np.dtype[np.uint64]],
+    hashes: npt.NDArray[np.uint64],
+    near_distance: int,
     say: Say,
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Positions of the images that may calibrate: no copy of another, none that the fit had."""
-    _, first = np.unique(np.array(digests), return_index=True)
-    if copies := len(digests) - len(first):
-        say(f"{copies:,} are exact copies of others, and count once")
-    first = np.sort(first).astype(np.int64)
-    if predictor.trained.spec.own is None:
-        return first
-    try:
-        cache = find_cache(folder)
-    except DataError:
+) -> IntArray:
+    """Positions of the images that may calibrate: different ones, none of which the run has had.
+
+    Pictures of a burst are as good as one: with each of them counted, an odd scene would set the
+    threshold by itself.
+    """
+    groups = duplicate_groups(digests, hashes, near_distance)
+    _, leaders = np.unique(groups[groups >= 0], return_index=True)
+    different = np.union1d(np.flatnonzero(groups < 0), np.flatnonzero(groups >= 0)[leaders])
+    if copies := len(digests) - len(different):
+        say(f"{copies:,} of the images are copies of others, or nearly, and count once")
+    cache = None
+    with suppress(DataError):
+        cache = find_cache(folder) if predictor.trained.spec.own is not None else None
+    if cache is None:
         say(
-            "whether training has seen some of these images cannot be told here, without the run's "
-            "own: it must not have"
+            "whether the run has had some of these images cannot be told here, without its own: it "
+            "must not have"
         )
-        return first
-    known = len(cache.digests)
-    groups = duplicate_groups(
-        [*cache.digests, *digests],
-        np.concatenate([cache.hashes, hashes]),
-        near_distance_of(cache.folder.parent),
+        return different
+    had = copies_of(
+        [digests[position] for position in different],
+        hashes[different],
+        cache.digests,
+        cache.hashes,
+        near_distance,
     )
-    seen = shared_with(groups, np.arange(known), known + first) - known
-    if len(seen):
+    if had.any():
         say(
-            f"{len(seen):,} of the images, or copies of them, are the run's own, and say nothing "
-            f"of new ones: left out"
+            f"{int(had.sum()):,} of the images, or copies of them, are the run's own, and say "
+            f"nothing of new ones: left out"
         )
-    used = np.setdiff1d(first, seen)
-    if not len(used):
+    if had.all():
         raise DataError(
             "all of these images, or copies of them, were there when the model was trained; a "
-            "threshold for new images takes others"
+            "threshold for new images takes others. If they only look alike, --near-distance 0 "
+            "takes equal pixels alone for copies"
         )
-    return used
+    return different[~had]
 
 
 def _against_former(former: Calibration, found: Scores, level: float) -> str:
-    """Whether the threshold that the model had would have done for these images."""
-    comparison = compare(former.fresh, found.score, level)
-    differ = (
-        f"their scores differ from those of the {comparison.fresh:,} images that had calibrated it "
-        f"(p = {comparison.p_value:.2g})"
-        if comparison.differ
-        else f"no difference shows between their scores and those of the {comparison.fresh:,} "
-        f"images that had calibrated it (p = {comparison.p_value:.2g})"
+    """Whether the calibration that the model had would have done for these images."""
+    images, before = len(found.score), len(former.fresh)
+    if np.array_equal(np.sort(found.score), former.fresh):
+        return "these are the images that had calibrated it before"
+    differ = compare(former.fresh, found.score, level)
+    scores = (
+        f"their scores differ from those of the {before:,} images that had calibrated it "
+        f"(p = {differ.p_value:.2g})"
+        if differ.differ
+        else f"no difference shows between their scores and those of the {before:,} images that "
+        f"had calibrated it (p = {differ.p_value:.2g})"
     )
-    if shortfall(comparison.fresh, level):
-        return differ
+    if shortfall(before, level):
+        return scores
     familiar = found.familiar if len(former.familiar) else None
-    lost = float((former.p_values(found.score, "new", familiar) <= level).mean())
+    lost = int((former.p_values(found.score, "new", familiar) <= level).sum())
+    by_chance = chance_to_lose(lost, images, before, level)
+    low, high = clopper_pearson(lost, images, 0.9)
+    if by_chance < UNLIKELY:
+        verdict = f"more than chance explains (p = {by_chance:.2g})"
+    elif lost > level * images:
+        verdict = f"which chance may explain (p = {by_chance:.2g})"
+    else:
+        verdict = "and no more are"
     return (
-        f"by the calibration before, {percent(lost)} of these images would be lost where "
-        f"{percent(level)} may be; {differ}"
+        f"by the calibration before, {percent(lost / images)} of these images would be lost (90 % "
+        f"interval {percent(low)} to {percent(high)}) where {percent(level)} may be, {verdict}; "
+        f"{scores}"
     )

@@ -235,7 +235,9 @@ def _data(facts: CardFacts) -> Iterator[str]:
     if facts.is_own and fresh == len(split.test):
         counts["test and calibration, new to the model"] = fresh
     else:
-        counts |= {"test": len(split.test), "calibration, new to the model": fresh}
+        after = facts.calibration is not None and facts.calibration.notes
+        part = "calibration after training" if after else "calibration, new to the model"
+        counts |= {"test": len(split.test), part: fresh}
     counts["calibration, hidden in the pile"] = hidden
     for part, count in counts.items():
         if count:
@@ -274,7 +276,9 @@ def _figures(facts: CardFacts) -> Iterator[str]:
         if facts.calibration is not None:
             # A fit knows more than its scores: the pile may have been judged by folds.
             told = facts.notes("calibration") or facts.calibration.describe().splitlines()
-            lines += [*told[1:], *facts.notes("decisions")]
+            # Of a model calibrated after its training the promise says by whom, in the first note.
+            told = told[2:] if facts.calibration.notes else told[1:]
+            lines += [*told, *facts.notes("decisions")]
         yield "When is an image unknown?"
         yield ""
         yield from (f"- {markdown(line[0].upper() + line[1:])}." for line in lines)

@@ -52,6 +52,8 @@ class Rejection:
         """The threshold for new images of a calibrated run."""
         limit = calibration.threshold("new")
         promise = calibration.describe().splitlines()[0].removeprefix("new images: ")
+        # By whom a model was calibrated after its training goes wherever the promise does.
+        promise = "; ".join([promise, *calibration.notes[:1]])
         return cls(limit.value, promise, limit.asked, limit.images, limit.familiarity)
 
     @classmethod

@@ -119,8 +119,8 @@ class BasePredictor(ABC):
         rejection = description.rejection
         if rejection is None or rejection.level is None:
             raise ConfigError(
-                f"level {level:g} needs p-values, but this model was not calibrated: `anedl fit` "
-                "calibrates the models it trains"
+                f"level {level:g} needs p-values, but this model was not calibrated: `anedl "
+                "calibrate` does it"
             )
 
     @property

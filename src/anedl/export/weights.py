@@ -24,6 +24,8 @@ def check_vacant(folder: Path) -> None:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder}: holds something already; name a new folder")
+    if any(above.is_file() for above in folder.parents):
+        raise ConfigError(f"{folder}: lies below a file; name another folder")
 
 
 def write_weights(

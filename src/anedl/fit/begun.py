@@ -1,6 +1,5 @@
 """A run that has begun keeps its images, their sizes and their roles to its end."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from anedl.engine.spec import read_spec
 from anedl.errors import ConfigError, DataError
 from anedl.intake.cache import open_cache
 from anedl.intake.findings import read_skipped
+from anedl.intake.fitted import level_of, near_distance_of
 from anedl.intake.listing import Item
 from anedl.intake.names import shown
 from anedl.intake.photographs import HEIC_SUFFIXES, RAW_SUFFIXES
@@ -109,12 +109,8 @@ def require_same_roles(folder: Path, split: Split, asked: Mapping[str, object] =
 def _had(folder: Path) -> dict[str, object]:
     """What is recorded of the options that a run was begun with; `folder` may be a part of it."""
     had: dict[str, object] = {"--seed": read_spec(folder / "config.json").seed}
-    for run in (folder, folder.parent):
-        for file, key, name in (
-            ("intake.json", "near_distance", "--near-distance"),
-            ("fit.json", "level", "--target-inlier-loss"),
-        ):
-            if name not in had and (run / file).is_file():
-                record = json.loads((run / file).read_text(encoding="utf-8"))
-                had |= {name: record[key]} if key in record else {}
+    run = folder if (folder / "intake.json").is_file() else folder.parent
+    had["--near-distance"] = near_distance_of(run)
+    if (level := level_of(run)) is not None:
+        had["--target-inlier-loss"] = level
     return had

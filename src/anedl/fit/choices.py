@@ -135,6 +135,10 @@ def choose_folds(labelled: int, held_out: int, level: float, wanted: int | None 
     return Choice("folds", 0, f"{cannot}, nor can two folds of {labelled}")
 
 
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.1f} seconds"
+
+
 OVERRUN = 1.5  # times the minutes that were asked for: from there on it is said beforehand
 
 
@@ -156,8 +160,8 @@ class Length:
         if takes <= OVERRUN * seconds:
             return ""
         return (
-            f"this training will take about {takes / 60:.1f} minutes, where there are "
-            f"{seconds / 60:.1f} for it: a shorter one would learn nothing"
+            f"this training will take about {_duration(takes)}, where there are "
+            f"{_duration(seconds)} for it"
         )
 
 

@@ -113,15 +113,15 @@ def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
 
 
 def held_out_errors(folder: Path, split: Split, labels: IntArray) -> HeldOut:
-    """What a run's last model gets wrong of validation and fresh images together.
+    """What a run's last model answers of validation and fresh images together.
 
     Neither set had a say in these weights: the last model is taken, not the best by validation.
     """
     from safetensors.numpy import load_file
 
-    truth, wrong = [], []
+    truth, answer = [], []
     for name, positions in (("validation", split.validation), ("test", split.test)):
         saved = load_file(folder / "outputs" / f"{name}-last.safetensors")
         truth.append(labels[positions])
-        wrong.append(saved["logits"].argmax(1) != truth[-1])
-    return HeldOut(np.concatenate(truth), np.concatenate(wrong))
+        answer.append(saved["logits"].argmax(1))
+    return HeldOut(np.concatenate(truth), np.concatenate(answer))

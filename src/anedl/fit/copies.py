@@ -1,7 +1,6 @@
 """Images that occur more than once: from which likeness on, and what to say where that hurts."""
 
 import functools
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from anedl.fit.choices import Choice
 from anedl.intake.describing import IF_THEY_DIFFER
 from anedl.intake.duplicates import NEAR_DISTANCE
 from anedl.intake.findings import Findings
-from anedl.intake.fitted import AS_ASKED
+from anedl.intake.fitted import AS_ASKED, near_distance_of
 from anedl.intake.listing import Listing
 
 
@@ -29,10 +28,7 @@ def distance_choice(findings: Findings, asked: bool) -> list[Choice]:
 
 def recorded_distance(run: Path, resume: bool) -> int:
     """The near distance of the run that is to go on, else the usual one."""
-    written = run / "intake.json"
-    if not (resume and written.exists()):
-        return NEAR_DISTANCE
-    return int(json.loads(written.read_text(encoding="utf-8")).get("near_distance", NEAR_DISTANCE))
+    return near_distance_of(run) if resume else NEAR_DISTANCE
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from anedl.engine.spec import RunSpec, make_spec, read_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
 from anedl.fit.begun import require_same_roles
-from anedl.fit.choices import FOLDS_TIME, Choice, choose_length, execution_for
+from anedl.fit.choices import FOLDS_TIME, Choice, Length, choose_length, execution_for
 from anedl.fit.gather import Gathered, fold_split
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
@@ -178,12 +178,10 @@ def _spec(
         speed = measure_speed(draft, problem, precision)
         start = speed.start if compiles else 0.0
         found = choose_length(seconds, speed.step, speed.epoch, start)
+        found = Length(wishes.epochs or found.epochs, wishes.epoch_steps or found.epoch_steps)
         if longer := found.overrun(seconds, speed.step, speed.epoch):
             say(longer)
-        length = {
-            "epochs": wishes.epochs or found.epochs,
-            "epoch_steps": wishes.epoch_steps or found.epoch_steps,
-        }
+        length = {"epochs": found.epochs, "epoch_steps": found.epoch_steps}
     return make_spec(
         problem.setting, method, wishes.seed, train={**train, **length}, options=options
     )

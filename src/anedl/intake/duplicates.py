@@ -86,6 +86,26 @@ def shared_with(groups: IntArray, these: IntArray, others: IntArray) -> IntArray
     return found.astype(np.int64)
 
 
+def copies_of(
+    digests: Sequence[str],
+    hashes: HashArray,
+    known_digests: Sequence[str],
+    known_hashes: HashArray,
+    distance: int = NEAR_DISTANCE,
+) -> npt.NDArray[np.bool_]:
+    """(N,) which images have the digest of a known one, or a hash up to `distance` bits from one.
+
+    Each is compared with the known ones alone: here likeness is not passed on.
+    """
+    found = np.isin(np.asarray(digests), np.asarray(known_digests))
+    known = np.unique(known_hashes[known_hashes != 0])
+    if distance == 0 or not len(known):
+        return found
+    for position in np.flatnonzero(~found & (hashes != 0)):
+        found[position] = bool((_bit_count(known ^ hashes[position]) <= distance).any())
+    return found
+
+
 def _candidates(values: HashArray, distance: int) -> Iterator[tuple[IntArray, IntArray]]:
     """Pairs of positions that may be within the distance, every such pair among them.
 

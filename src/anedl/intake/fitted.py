@@ -30,14 +30,26 @@ def given_to_fit(run: Path) -> str:
 
 
 def near_distance_of(run: Path) -> int:
-    """How many bits apart a fit took hashes of images for those of copies."""
-    return int(_said(run).get("near_distance", NEAR_DISTANCE))
+    """How many bits apart a fit took, or takes, hashes of images for those of copies."""
+    usual = _said(run).get("near_distance", NEAR_DISTANCE)
+    return int(_said(run, "intake.json").get("near_distance", usual))
+
+
+def level_of(run: Path) -> float | None:
+    """The share of known images that a finished fit may lose; None where it has not ended."""
+    level = _said(run).get("level")
+    return None if level is None else float(level)
 
 
 def command_to_decode(run: Path) -> str:
     """What decodes the images of a run anew, and neither trains nor sorts anything."""
+    return shlex.join([*_fit_again(run, _sources(_said(run))), "--dry-run"])
+
+
+def _fit_again(run: Path, sources: Sequence[str]) -> list[str]:
+    """The words that go on with a fit, with all that decides about its images."""
     said = _said(run)
-    words = ["anedl", "fit", *_sources(said), "-o", str(run), "--resume", "--dry-run"]
+    words = ["anedl", "fit", *sources, "-o", str(run), "--resume"]
     for option, (name, usual) in _OF_ROLES.items():
         if (value := said.get(name, usual)) != usual:
             words += [option, str(value)]
@@ -48,7 +60,7 @@ def command_to_decode(run: Path) -> str:
     for option, name in _CHOSEN.items():
         if choices.get(name, {}).get("reason") == AS_ASKED:
             words += [option, str(choices[name]["value"])]
-    return shlex.join(words)
+    return words
 
 
 def open_run_cache(run: Path) -> ImageCache:
@@ -71,11 +83,11 @@ def where_it_was(run: Path, files: Sequence[Path]) -> str:
     if not files or 2 * len(gone) <= len(files):
         return ""
     labelled, pile = _sources(_said(run))
+    again = shlex.join(_fit_again(run, ("LABELLED", "PILE")))
     return (
         f"{len(gone):,} of {len(files):,} files are no longer where the run found them, such as "
-        f"{shown(str(gone[0]))}; if they were moved, `anedl fit LABELLED PILE -o "
-        f"{shlex.quote(str(run))} --resume` with their new places in place of {shown(labelled)} "
-        f"and {shown(pile)} finds them again, and trains nothing"
+        f"{shown(str(gone[0]))}; if they were moved, `{again}`, LABELLED and PILE being the new "
+        f"places of {shown(labelled)} and {shown(pile)}, finds them again and trains nothing"
     )
 
 
@@ -96,10 +108,10 @@ def rows_of_pile(run: Path, cache: ImageCache, names: Sequence[str]) -> list[int
     return [rows[name] for name in names]
 
 
-def _said(run: Path) -> dict[str, Any]:
-    """What `fit.json` holds; nothing where it cannot be read."""
+def _said(run: Path, file: str = "fit.json") -> dict[str, Any]:
+    """What `fit.json`, or another, holds; nothing where it cannot be read."""
     try:
-        said = json.loads((run / "fit.json").read_text(encoding="utf-8"))
+        said = json.loads((run / file).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}
