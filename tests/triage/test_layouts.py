@@ -341,6 +341,41 @@ def test_fiftyone_files(tmp_path, pile):
         assert "aleatoric" not in target["attributes"], "a measure that is not there"
 
 
+def test_label_studio_takes_a_dollar_in_a_class_for_one(tmp_path, triage_of):
+    """It would put the task's data in its place; the alias is what a prediction must name."""
+    paths = make_files(tmp_path / "pile", ["0.png", "1.png"])
+    triage = triage_of(["0", "1"], classes=("5 $file", "dog", "fox"))
+    lay_out(triage, paths, tmp_path / "out", "label-studio")
+    interface = ElementTree.parse(tmp_path / "out" / "interface.xml").getroot()
+    first, second, *_ = interface.find("Choices")
+    assert "$" not in first.get("value")
+    assert first.get("alias") == "5 $file"
+    assert (second.get("value"), second.get("alias")) == ("dog", None)
+    assert [part.tag for part in interface] == ["Text", "Choices", "Image"]
+
+
+def test_fiftyone_gets_no_file_that_would_end_its_import(tmp_path, triage_of):
+    names = ["a.png", "NO_SUFFIX", "b.webp", "c.dng", "d\\e.jpg", "F.JPG"]
+    paths = make_files(tmp_path / "pile", names)
+    triage = triage_of([str(n) for n in range(6)])
+    layout = lay_out(triage, paths, tmp_path / "out", "fiftyone")
+    reasons = dict(layout.left_out)
+    assert sorted(reasons) == ["1", "3", "4"]
+    assert "not take for an image's" in reasons["1"]
+    assert "backslash" in reasons["4"]
+    data = json.loads((tmp_path / "out" / "data.json").read_text())
+    assert [Path(path).name for path in data.values()] == ["a.png", "b.webp", "F.JPG"]
+
+
+def test_a_wrong_document_root_leaves_the_tasks_as_they_were(tmp_path, pile):
+    triage, paths = pile
+    lay_out(triage, paths, tmp_path / "out", "label-studio")
+    before = (tmp_path / "out" / "tasks.json").read_text()
+    with pytest.raises(DataError, match="none of the 40 images can be laid out"):
+        lay_out(triage, paths, tmp_path / "out", "label-studio", document_root=tmp_path / "no")
+    assert (tmp_path / "out" / "tasks.json").read_text() == before
+
+
 @pytest.mark.parametrize("form", ["label-studio", "fiftyone"])
 def test_exports_are_written_anew(tmp_path, pile, triage_of, form):
     triage, paths = pile

@@ -51,6 +51,15 @@ def test_states_and_folder_can_be_chosen(run_folder, tmp_path):
     assert not (tmp_path / "out" / "accept").exists()
 
 
+def test_how_fiftyone_reads_the_layout_is_told(run_folder, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["triage", str(run_folder), "--as", "fiftyone", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert f"dataset_dir={str(out)!r}" in told
+    assert 'data_path="data.json"' in told
+    compile(told.split("read it by: ")[1].strip(), "call", "eval")
+
+
 def test_judging_again(run_folder, tmp_path):
     """At so fine a level nothing can be flagged, so nothing is unknown."""
     arguments = ["--as", "fiftyone", "--out", str(tmp_path / "out"), "--bh", "0.0001"]

@@ -62,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     from anedl.intake.decided import Decided, read_decided
     from anedl.intake.fitted import open_run_cache, rows_of_pile, where_it_was
     from anedl.intake.unchanged import why_another
+    from anedl.triage.exports import fiftyone_call
     from anedl.triage.layouts import lay_out
     from anedl.triage.table import is_edited, read_table
     from anedl.triage.verdict import judge
@@ -109,6 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
     were = "was" if layout.already == 1 else "were"
     before = f" ({layout.already:,} {were} there already)" if layout.already else ""
     print(f"{laid:,} {'image' if laid == 1 else 'images'} in {layout.out}: {said}{before}")
+    if arguments.form == "fiftyone":
+        print(f"read it by: {fiftyone_call(layout.out.absolute())}")
     if not layout.left_out:
         return 0
     images_are = "image is" if len(layout.left_out) == 1 else "images are"

@@ -4,8 +4,10 @@ Accepted images and those for review carry their likeliest class, unknown ones a
 `unknown` (in brackets should a class be named so).
 
 Both tools read JSON and know no file names but UTF-8; a file that is named otherwise is left out.
+Tried with Label Studio 1.23.2 and FiftyOne 1.22.1.
 """
 
+import mimetypes
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +22,9 @@ from anedl.triage.verdict import Triage, one_line
 
 LOCAL_FILES = "/data/local-files/?d="  # where Label Studio serves the files of its own machine
 NOT_UTF8 = "has a name that is not UTF-8"
+NO_IMAGE_NAME = "has a name that FiftyOne does not take for an image's"
+BACKSLASH = "has a backslash in its path, which FiftyOne takes for a slash"
+FULLWIDTH_DOLLAR = "\uff04"
 CHOICES, IMAGE = "class", "image"  # the names of the two parts of the labelling interface
 
 Files = dict[str, Callable[[Path], None]]
@@ -95,9 +100,9 @@ def fiftyone_files(
 ) -> tuple[Files, LeftOut]:
     """FiftyOne's image classification format: targets in `labels.json`, paths in `data.json`.
 
-    Read by `fo.Dataset.from_dir(dataset_dir=OUT,
-    dataset_type=fo.types.FiftyOneImageClassificationDataset)`. Nothing is copied; every column of
-    the table becomes an attribute of the label.
+    Read by what `fiftyone_call` says. Nothing is copied; every column of the table becomes an
+    attribute of the label. FiftyOne ends an import at the first file whose name is none of an
+    image, so such files are left out.
     """
     rows = list(table_rows(triage))
     classes = [*triage.evidence.class_names, unknown_choice(triage.evidence.class_names)]
@@ -105,10 +110,18 @@ def fiftyone_files(
     labels: dict[str, dict[str, Any]] = {}
     paths: dict[str, str] = {}
     left_out: LeftOut = []
+    types = mimetypes.MimeTypes()  # Python's own, so that the machine's table changes nothing
+    types.add_type("image/webp", ".webp")
     for index in chosen.tolist():
         path = _path(source_paths[index])
         if path is None:
             left_out.append((index, NOT_UTF8))
+            continue
+        if not (types.guess_type(path.name)[0] or "").startswith("image/"):
+            left_out.append((index, NO_IMAGE_NAME))
+            continue
+        if "\\" in str(path):
+            left_out.append((index, BACKSLASH))
             continue
         label, is_unknown = _label(triage, index, classes)
         key = f"{index:08}"  # FiftyOne takes what follows a dot in a key for a file suffix
@@ -121,6 +134,15 @@ def fiftyone_files(
         "data.json": partial(write_json, value=paths),
     }
     return files, left_out
+
+
+def fiftyone_call(out: Path) -> str:
+    """The Python that reads these files; without `data_path` FiftyOne 1.22 does not find them."""
+    return (
+        f"fo.Dataset.from_dir(dataset_dir={str(out)!r}, "
+        "dataset_type=fo.types.FiftyOneImageClassificationDataset, "
+        'data_path="data.json", label_field="anedl", dynamic=True)'
+    )
 
 
 def _path(source: Path) -> Path | None:
@@ -147,10 +169,18 @@ def _present(row: dict[str, Cell]) -> dict[str, Cell]:
 
 
 def _interface(choices: Sequence[str]) -> str:
-    listed = "\n".join(f"    <Choice value={quoteattr(one_line(choice))}/>" for choice in choices)
+    """The choices stand above the image, which may fill the screen."""
+    listed = "\n".join(f"    <Choice {_choice(one_line(choice))}/>" for choice in choices)
     return (
-        f'<View>\n  <Image name="{IMAGE}" value="$image"/>\n'
-        '  <Text name="reason" value="$reason"/>\n'
-        f'  <Choices name="{CHOICES}" toName="{IMAGE}" choice="single" required="true">\n'
-        f"{listed}\n  </Choices>\n</View>\n"
+        '<View>\n  <Text name="reason" value="$reason"/>\n'
+        f'  <Choices name="{CHOICES}" toName="{IMAGE}" choice="single" required="true" '
+        f'showInline="true">\n{listed}\n  </Choices>\n'
+        f'  <Image name="{IMAGE}" value="$image"/>\n</View>\n'
     )
+
+
+def _choice(name: str) -> str:
+    """Its attributes; Label Studio would put a task's data in the place of a `$`."""
+    if "$" not in name:
+        return f"value={quoteattr(name)}"
+    return f"value={quoteattr(name.replace('$', FULLWIDTH_DOLLAR))} alias={quoteattr(name)}"

@@ -88,13 +88,6 @@ def lay_out(
             refused.append((index, why))
         if progress is not None:
             progress(done, len(chosen))
-    if len(refused) == len(chosen) > 0:
-        # As where a drive is not mounted: what was written before is better than nothing.
-        index, why = refused[0]
-        raise DataError(
-            f"none of the {len(chosen):,} images can be laid out; the first, "
-            f"{triage.evidence.names[index]}: {why}"
-        )
     fit_for_it = np.setdiff1d(chosen, [index for index, _ in refused])
     if form == "label-studio":
         files, left_out = label_studio_files(
@@ -102,10 +95,18 @@ def lay_out(
         )
     else:
         files, left_out = fiftyone_files(triage, source_paths, fit_for_it)
+    left_out = sorted([*refused, *left_out])
+    if len(left_out) == len(chosen) > 0:
+        # As where a drive is not mounted: what was written before is better than nothing.
+        index, why = left_out[0]
+        raise DataError(
+            f"none of the {len(chosen):,} images can be laid out; the first, "
+            f"{triage.evidence.names[index]}: {why}"
+        )
     _claim(out, form, None)
     for name, write in files.items():
         write(out / name)
-    return _layout(triage, out, chosen, 0, sorted([*refused, *left_out]))
+    return _layout(triage, out, chosen, 0, left_out)
 
 
 def _layout(
