@@ -16,6 +16,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from anedl.cli.options import add_which_model
+
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare which model, by which images, for which level, and where it goes."""
@@ -38,12 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         help="share of images of known classes that may be called unknown (default: the run's own, "
         "else 0.05)",
     )
-    parser.add_argument(
-        "--model",
-        choices=["last", "best"],
-        help="the last epoch's model or the best by validation (default: the calibrated one, else "
-        "the last)",
-    )
+    add_which_model(parser)
     parser.add_argument(
         "--licence", metavar="ID", help="licence of the weights, for the card, as hubs name it"
     )

@@ -10,18 +10,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from anedl.cli.options import add_which_model
 from anedl.cli.train import add_surroundings
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare which run, which of its models, and which outliers."""
     parser.add_argument("run", type=Path, help="run folder")
-    parser.add_argument(
-        "--model",
-        choices=["last", "best"],
-        help="the last epoch's model or the best by validation (default: the calibrated one, else "
-        "the last)",
-    )
+    add_which_model(parser)
     parser.add_argument(
         "--unseen",
         nargs="+",

@@ -10,6 +10,7 @@ model hubs read.
 import argparse
 from pathlib import Path
 
+from anedl.cli.options import add_which_model
 from anedl.errors import ConfigError
 
 
@@ -17,12 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare which run, which of its models, and what to write."""
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--onnx", type=Path, metavar="FILE", help="write the model here")
-    parser.add_argument(
-        "--model",
-        choices=["last", "best"],
-        help="the last epoch's model or the best by validation (default: the calibrated one, else "
-        "the last)",
-    )
+    add_which_model(parser)
     parser.add_argument(
         "--weights", type=Path, metavar="FOLDER", help="write the model and its card into it"
     )

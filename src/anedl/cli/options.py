@@ -36,6 +36,16 @@ def add_options(
         group.add_argument(flag, **common, **_argument(types[a_field.name]))
 
 
+def add_which_model(parser: argparse.ArgumentParser) -> None:
+    """Declare which of a run's two models is meant."""
+    parser.add_argument(
+        "--model",
+        choices=["last", "best"],
+        help="the last epoch's model or the best by validation (default: the calibrated one, else "
+        "the last)",
+    )
+
+
 def given_options(arguments: argparse.Namespace, prefix: str) -> dict[str, Any]:
     """The options that were given on the command line, by field name."""
     start = f"{prefix}."

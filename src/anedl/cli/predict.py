@@ -20,6 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from anedl.cli.options import add_which_model
 from anedl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,12 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         default="torch",
         help="what computes the model; onnx exports it into the run folder once (default: torch)",
     )
-    parser.add_argument(
-        "--model",
-        choices=["last", "best"],
-        help="the last epoch's model or the best by validation (default: the calibrated one, else "
-        "the last)",
-    )
+    add_which_model(parser)
     parser.add_argument(
         "--level",
         type=float,
