@@ -96,8 +96,8 @@ def calibrate(
         device: "auto", "cpu" or "cuda".
         data: folder of the data sets, for benchmarks.
         workers: processes that decode; default: one a core, at most 8.
-        near_distance: images whose 64-bit hashes differ in so many bits or fewer are copies, of which
-            one counts; 0: equal pixels only. Default: what the fit had, else 4.
+        near_distance: images whose 64-bit hashes differ in so many bits or fewer are copies, of
+            which one counts; 0: equal pixels only. Default: what the fit had, else 4.
         say: told in a line what is found; `told` of what is returned has the same lines.
 
     Raises:
