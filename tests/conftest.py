@@ -6,13 +6,16 @@ import shutil
 import signal
 import socket
 import struct
+import sys
 import warnings
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageOps
 
 
@@ -28,6 +31,40 @@ def alarm():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+class SmallTrunk(torch.nn.Module):
+    """Stands for a trained model of timm: its weights are the same wherever it is made."""
+
+    num_features = 24
+
+    def __init__(self, in_chans):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(in_chans, 12, 3, stride=2)
+        self.bn = torch.nn.BatchNorm2d(12)
+        self.last = torch.nn.Conv2d(12, 24, 3, stride=2)
+        rng = torch.Generator().manual_seed(7)
+        with torch.no_grad():
+            for value in self.parameters():
+                value.copy_(0.3 * torch.randn(value.shape, generator=rng))
+
+    def forward(self, images):
+        return self.last(self.bn(self.stem(images)).relu()).relu().mean((2, 3))
+
+
+@pytest.fixture
+def trained_backbone(monkeypatch):
+    """The name of a backbone that is trained already, through a stand-in for timm."""
+
+    def create_model(name, pretrained=False, num_classes=0, in_chans=3):
+        return SmallTrunk(in_chans)
+
+    trained = SimpleNamespace(
+        fixed_input_size=False, input_size=(3, 16, 16), mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4)
+    )
+    timm = SimpleNamespace(create_model=create_model, get_pretrained_cfg=lambda name: trained)
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    return "timm:small:pretrained"
 
 
 def noise(seed, height=12, width=10):

@@ -1,4 +1,4 @@
-"""CIFAR-100 as folders of PNG files for `anedl fit`: a few known classes and a polluted pile.
+"""CIFAR images as folders of PNG files for `anedl fit`: a few known classes and a polluted pile.
 
 anedl data fetch cifar100
 python docs/examples/cifar_folders.py cifar-folders --known 5 --labels 40 --pile 2000
@@ -17,9 +17,9 @@ from anedl.presets.example import compare_with_truth, describe
 from anedl.presets.folders import digits_folders, write_truth
 
 
-def write_folders(out, known, labels, pile, strangers, seed, data):
+def write_folders(out, dataset, known, labels, pile, strangers, seed, data):
     """The first `known` classes after a shuffle, and a pile with this share of strangers."""
-    dataset = load_dataset("cifar100", data)
+    dataset = load_dataset(dataset, data)
     images, targets, names = dataset.train.images, dataset.train.labels, dataset.class_names
     rng = np.random.default_rng(seed)
     classes = rng.permutation(len(names))[:known]
@@ -50,6 +50,7 @@ def save(path, pixels):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--dataset", choices=["cifar10", "cifar100"], default="cifar100")
     parser.add_argument("--known", type=int, default=5, help="known classes")
     parser.add_argument("--labels", type=int, default=40, help="labelled images a class")
     parser.add_argument("--pile", type=int, default=2000, help="images in the pile")
@@ -64,8 +65,8 @@ def main():
         verdicts = compare_with_truth(options.judge, folders.truth, known)
         print(describe(verdicts, options.judge))
         return
-    write_folders(options.out, options.known, options.labels, options.pile, options.strangers,
-                  options.seed, options.data)  # fmt: skip
+    write_folders(options.out, options.dataset, options.known, options.labels, options.pile,
+                  options.strangers, options.seed, options.data)  # fmt: skip
 
 
 if __name__ == "__main__":

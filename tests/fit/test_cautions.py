@@ -120,3 +120,10 @@ def test_classes_without_held_out_images_are_told():
     assert uncounted_classes([]) == []
     (said,) = uncounted_classes(["tower"])
     assert "no held-out image is of 'tower'" in said
+
+
+def test_a_poor_model_that_began_at_random_is_told_of_trained_features():
+    held_out = HeldOut(np.array([0, 1] * 10), np.array([0] * 14 + [0, 1] * 3))
+    for trained, told in ((False, True), (True, False)):
+        poor = next(c for c in cautions(held_out, ["a", "b"], 1000, trained) if "wrong on" in c)
+        assert ("--backbone efficientnet-lite0" in poor) is told

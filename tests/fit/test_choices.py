@@ -10,11 +10,14 @@ from anedl.fit.choices import (
     EPOCHS,
     FEWEST_EPOCH_STEPS,
     MOST_EPOCH_STEPS,
+    MOST_FROZEN_EPOCH_STEPS,
     Length,
     choose_augmentation,
     choose_backbone,
     choose_batch_size,
+    choose_feature_views,
     choose_folds,
+    choose_frozen,
     choose_length,
     choose_selection_share,
     choose_side,
@@ -25,6 +28,7 @@ from anedl.fit.choices import (
 from anedl.fit.roles import calibration_share
 from anedl.fit.wishes import Wishes
 from anedl.intake.facts import ImageSizes
+from anedl.networks import TrainedOn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -185,3 +189,38 @@ def test_folds_come_where_images_cannot_be_held_out(labelled, held_out, level, e
 def test_as_many_images_as_a_level_needs(level, images):
     assert fewest_to_certify(level) == images
     assert 1 / (images + 1) <= level < 1 / images
+
+
+PHOTOGRAPHS = TrainedOn(224, (0.5,) * 3, (0.5,) * 3, "photographs")
+
+
+@pytest.mark.parametrize(
+    ("trained", "device", "wanted", "expected"),
+    [(None, CPU, None, False), (PHOTOGRAPHS, CPU, None, True), (PHOTOGRAPHS, GPU, None, False),
+     (PHOTOGRAPHS, GPU, True, True), (PHOTOGRAPHS, CPU, False, False)],
+)  # fmt: skip
+def test_a_trained_trunk_is_frozen_where_nothing_could_train_it(trained, device, wanted, expected):
+    assert choose_frozen(trained, device, wanted).value is expected
+
+
+def test_images_are_shown_to_a_trained_trunk_as_large_as_it_knows_them():
+    assert choose_side(sizes(32, 500), GPU, trained=PHOTOGRAPHS).value == 224
+    small = choose_side(sizes(32, 500), CPU, trained=PHOTOGRAPHS)
+    assert small.value == 160
+    assert "takes long without a GPU" in small.reason
+    assert choose_side(sizes(500), CPU, trained=PHOTOGRAPHS._replace(side=96)).value == 96
+    assert choose_side(sizes(500), CPU, 64, PHOTOGRAPHS).value == 64
+
+
+def test_a_frozen_trunk_sees_as_many_views_as_the_time_allows():
+    # 1,000 images at 0.01 s are 10 s a view; 0.4 of ten minutes are 240 s: 24 views, 8 + 8 + 1.
+    assert choose_feature_views(1000, 0.01, 10).value == 8
+    assert choose_feature_views(1000, 0.03, 10).value == 3  # 30 s a view, eight of them
+    long = choose_feature_views(100_000, 0.01, 10)
+    assert long.value == 1
+    assert "about 50.0 minutes" in long.reason
+    assert choose_feature_views(100_000, 0.0, 10, 5).value == 5
+
+
+def test_behind_a_frozen_trunk_a_training_is_short():
+    assert choose_length(3600, 0.01, 0, most=MOST_FROZEN_EPOCH_STEPS).steps == 1200

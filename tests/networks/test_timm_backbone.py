@@ -10,7 +10,7 @@ from torch import nn
 from anedl.engine.model import load_model
 from anedl.errors import ConfigError
 from anedl.fit.flow import Wishes, fit
-from anedl.networks import TimmBackbone, build_backbone
+from anedl.networks import TimmBackbone, build_backbone, trained_on
 from anedl.networks.encoder import ImageEncoder
 
 
@@ -64,7 +64,10 @@ def calls(monkeypatch):
     def get_pretrained_cfg(model_name):
         if model_name not in ("convnet", "patches", "maps"):
             raise RuntimeError("no such model")
-        return SimpleNamespace(fixed_input_size=model_name == "patches")
+        return SimpleNamespace(
+            fixed_input_size=model_name == "patches", input_size=(3, 12, 12),
+            mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4),
+        )  # fmt: skip
 
     timm = SimpleNamespace(create_model=create_model, get_pretrained_cfg=get_pretrained_cfg)
     monkeypatch.setitem(sys.modules, "timm", timm)
@@ -116,6 +119,14 @@ def test_a_model_that_is_loaded_needs_no_pretrained_weights(calls):
     assert not calls[0]["pretrained"]
 
 
+def test_how_it_was_trained_is_asked_of_timm(calls):
+    assert trained_on("timm:patches") is None
+    assert trained_on("timm:nonsense:pretrained") is None
+    trained = trained_on("timm:patches:pretrained")
+    assert trained[:3] == (12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    assert not calls
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [("timm:", "name a model"), ("timm:nonsense", "Unknown model"), ("timm:maps", "not one vector"),
@@ -137,7 +148,7 @@ def test_a_fit_trains_it_and_loads_it_again(calls, tmp_path, monkeypatch):
             pixels = torch.randint(0, 256, (12, 12, 3), generator=rng, dtype=torch.uint8).numpy()
             Image.fromarray(pixels).save(tmp_path / part / f"{number}.png")
     wishes = Wishes(epochs=2, epoch_steps=1, batch_size=2, workers=0, quiet=True,
-                    backbone="timm:convnet:pretrained")  # fmt: skip
+                    backbone="timm:convnet:pretrained", frozen=False)  # fmt: skip
     fitted = fit(tmp_path / "labelled", tmp_path / "pile", tmp_path / "run", wishes, lambda _: None)
     assert len(fitted.triage.state) == 8
     assert any(call["pretrained"] for call in calls)

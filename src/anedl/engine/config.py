@@ -94,6 +94,16 @@ class TrainConfig:
         later=True,
     )
     backbone: str | None = option(None, "network trunk; default: the setting's")
+    frozen: bool = option(
+        False,
+        "keep the trunk as it was trained elsewhere (backbone efficientnet-lite0, "
+        "timm:MODEL:pretrained …); what learns is a layer behind it, from features made once",
+        later=True,
+    )
+    feature_views: int = option(
+        4, "weak views, and as many strong ones, of which a frozen trunk's features are kept",
+        later=True,
+    )  # fmt: skip
     precision: Literal["auto", "fp32", "bf16", "fp16"] = option(
         "auto",
         "arithmetic of the trunk; auto: bf16 on a GPU that has it, fp16 on others, fp32 on a CPU",
@@ -119,7 +129,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "epoch_steps", "batch_size", "accumulate", "evaluate_every",
-                     "log_every"):  # fmt: skip
+                     "log_every", "feature_views"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {getattr(self, name)}")
         for name in ("horizon", "warmup_steps", "fresh_statistics"):
@@ -143,6 +153,11 @@ class TrainConfig:
             if not 0 <= value < inf or (name == "learning_rate" and value == 0):
                 least = "positive" if name == "learning_rate" else "0 or more"
                 raise ConfigError(f"option {name}: must be {least} and finite, got {value}")
+        if self.frozen and self.fresh_statistics:
+            raise ConfigError(
+                "option fresh_statistics: a frozen trunk keeps the statistics it came with; leave "
+                "out one of the two"
+            )
         if self.batch_size % self.accumulate:
             raise ConfigError(
                 f"option accumulate: {self.accumulate} does not divide batch_size {self.batch_size}"

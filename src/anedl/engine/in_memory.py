@@ -13,6 +13,7 @@ from torch import Tensor
 from anedl.data.dataset import IntArray
 from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import choose_execution
+from anedl.engine.features import with_features
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import metrics_of
 from anedl.engine.log import Display
@@ -63,6 +64,7 @@ def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -
     config = spec.train
     precision = Precision(choose_precision(config.precision, device), device)
     display = Display(f"{spec.method}, seed {spec.seed}:", config.steps, quiet)
+    problem = with_features(problem, spec, precision, quiet)
     resident = is_resident(config.stream, problem)
     execution = choose_execution(config.execution, device, display.say, capturable=resident)
     stepper = build_stepper(spec, problem, precision, execution)

@@ -54,5 +54,7 @@ def batches_of(images: ImageSet, size: int) -> Iterator[Tensor]:
 
 def _batch(images: ImageSet, device: torch.device) -> int:
     """As many as are quick and memory is sure to allow."""
+    if isinstance(images, Tensor) and images.ndim == 2:  # features of images
+        return BATCH["cuda"]
     side = images.shape[-1] if isinstance(images, Tensor) else images.side
     return min(BATCH[device.type], max(1, MOST_PIXELS // side**2))

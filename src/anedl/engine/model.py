@@ -21,7 +21,9 @@ from anedl.engine.task import task_of
 from anedl.errors import ConfigError, DataError
 from anedl.methods.base import Method, Task
 from anedl.methods.catalogue import get_method
+from anedl.networks import trained_on
 from anedl.networks.encoder import ImageEncoder
+from anedl.networks.frozen_encoder import FrozenEncoder
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,38 @@ def build_method(
 
     `load_weights` False leaves the latter out, for a method whose weights are then replaced.
     """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        encoder = build_encoder(spec, setting, load_weights)
+        method = get_method(spec.method).method(spec.options, encoder, task)
+    if spec.train.frozen and method.needs_pixels:
+        raise ConfigError(
+            f"option frozen: {spec.method}, with these options, changes the pixels of images, and "
+            f"with a frozen trunk there are only features; take another method or other options"
+        )
+    return method.to(device)
+
+
+def build_encoder(spec: RunSpec, setting: Setting, load_weights: bool = True) -> ImageEncoder:
+    """A run's trunk with what stands before it, and behind it where it is frozen.
+
+    Raises:
+        ConfigError: the trunk is to be frozen and has not been trained.
+    """
     config = spec.train
     assert config.backbone is not None
     assert config.bn_momentum is not None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(spec.seed)
-        encoder = ImageEncoder(
-            config.backbone, setting.mean, setting.std, config.bn_momentum, setting.image_size,
-            load_weights,
-        )  # fmt: skip
-        method = get_method(spec.method).method(spec.options, encoder, task)
-    return method.to(device)
+    if config.frozen and load_weights and trained_on(config.backbone) is None:
+        raise ConfigError(
+            f"option frozen: backbone {config.backbone!r} begins with random weights, which are "
+            f"not worth keeping; name one that was trained, such as efficientnet-lite0 or "
+            f"timm:MODEL:pretrained"
+        )
+    kind = FrozenEncoder if config.frozen else ImageEncoder
+    return kind(
+        config.backbone, setting.mean, setting.std, config.bn_momentum, setting.image_size,
+        load_weights,
+    )  # fmt: skip
 
 
 def load_model(folder: Path, model: str = "last", device: str = "auto") -> TrainedModel:

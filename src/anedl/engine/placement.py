@@ -9,6 +9,7 @@ from anedl.data.augment.batched import BatchedAugment
 from anedl.data.batches import to_memory
 from anedl.data.dataset import ArrayImages, IntArray, LabelledImages
 from anedl.data.disk import DiskStream
+from anedl.data.features import DrawnViews
 from anedl.data.progress import TransferBar
 from anedl.data.resident import ResidentStream
 from anedl.data.stream import Stream
@@ -29,6 +30,8 @@ def is_resident(wanted: str, problem: Problem) -> bool:
     Raises:
         ConfigError: "resident" was asked for where views are cut from larger originals.
     """
+    if problem.features is not None:
+        return True
     crops = problem.setting.augmentation == "imagenet"
     if wanted == "resident" and crops:
         raise ConfigError(
@@ -51,7 +54,8 @@ def decoded_bytes(problem: Problem) -> int:
 def placed(problem: Problem, resident: bool, quiet: bool = False) -> Problem:
     """The problem itself, or with its image files decoded into memory where they are resident."""
     dataset, used = problem.dataset, _used(problem)
-    if not resident or isinstance(dataset.train.images, ArrayImages):
+    in_memory = isinstance(dataset.train.images, ArrayImages) or problem.features is not None
+    if not resident or in_memory:
         return problem
     bar = None if quiet else TransferBar(f"decoding {dataset.name}")
 
@@ -72,6 +76,9 @@ def build_stream(spec: RunSpec, problem: Problem, device: torch.device) -> Strea
     setting, batch_size = problem.setting, spec.train.batch_size
     if is_resident(spec.train.stream, problem):
         images = placed(problem, resident=True, quiet=True).training_images(device)
+        if problem.features is not None:
+            drawn = DrawnViews(problem.features.copies)
+            return ResidentStream(images, drawn, batch_size, spec.seed)
         augment = BatchedAugment(setting.augmentation, setting.image_size, len(setting.mean))
         return ResidentStream(images, augment.to(device), batch_size, spec.seed)
     return DiskStream(
@@ -82,8 +89,5 @@ def build_stream(spec: RunSpec, problem: Problem, device: torch.device) -> Strea
 def _used(problem: Problem) -> dict[str, IntArray]:
     """Indices of the images that have a role, in the train and in the test part."""
     split = problem.split
-    train = [split.labelled, split.validation, split.pool]
-    test = split.test
-    if split.test_part == "train":
-        train, test = [*train, split.test], split.test[:0]
-    return {"train": np.sort(np.concatenate(train)), "test": test}
+    test = split.test[:0] if split.test_part == "train" else split.test
+    return {"train": problem.used_of_train(), "test": test}

@@ -12,6 +12,7 @@ from anedl.data.batches import ImageBatches, ImageSet, worker_count
 from anedl.data.dataset import ArrayImages, Dataset, Images, IntArray
 from anedl.data.development import development_split
 from anedl.data.disk import DiskImages
+from anedl.data.features import FeatureBank
 from anedl.data.protocol import Split, draw_split, hash_order
 from anedl.data.resident import TrainingImages
 from anedl.data.settings import Setting
@@ -23,12 +24,16 @@ from anedl.methods.base import Task
 
 @dataclass(frozen=True)
 class Problem:
-    """A setting with its data and one split of it; `workers` read what is not in memory."""
+    """A setting with its data and one split of it; `workers` read what is not in memory.
+
+    `features` stand in for the images of the train part, where a frozen trunk has seen them.
+    """
 
     setting: Setting
     dataset: Dataset
     split: Split
     workers: int = field(default_factory=lambda: worker_count(None), compare=False)
+    features: FeatureBank | None = field(default=None, compare=False, repr=False)
 
     @property
     def task(self) -> Task:
@@ -43,6 +48,12 @@ class Problem:
 
     def training_images(self, device: torch.device) -> TrainingImages:
         """The labelled and pool images on the device; no label of the pool is read."""
+        if self.features is not None:
+            return TrainingImages(
+                labelled=self.features.views_of(self.split.labelled).to(device),
+                labels=self._labels().to(device),
+                pool=self.features.views_of(self.split.pool).to(device),
+            )
         images = self.dataset.train.images
         assert isinstance(images, ArrayImages), "image files are decoded or streamed"
         return TrainingImages(
@@ -60,7 +71,7 @@ class Problem:
         return torch.from_numpy(self.split.labelled_targets(self.dataset.train.labels))
 
     def pool(self) -> ImageSet:
-        """Pool images (P, C, H, W) uint8, as at test time."""
+        """Pool images (P, C, H, W) uint8, as at test time; or their features, (P, d)."""
         return self._images(self.dataset.train.images, self.split.pool)
 
     def validation(self) -> tuple[ImageSet, IntArray]:
@@ -81,7 +92,17 @@ class Problem:
         """Any images of the train part by their indices, as at test time."""
         return self._images(self.dataset.train.images, indices)
 
+    def used_of_train(self) -> IntArray:
+        """Indices of the images of the train part that have a role, ascending."""
+        split = self.split
+        parts = [split.labelled, split.validation, split.pool]
+        if split.test_part == "train":
+            parts.append(split.test)
+        return np.sort(np.concatenate(parts))
+
     def _images(self, images: Images, indices: IntArray) -> ImageSet:
+        if self.features is not None and images is self.dataset.train.images:
+            return self.features.plain_of(indices)
         if isinstance(images, ArrayImages) and self._as_they_are(images):
             return pixels_of(images, indices)
         return ImageBatches(images, indices, self.host_augment, self.workers)

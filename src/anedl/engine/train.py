@@ -22,6 +22,7 @@ from anedl.engine.checkpoint import (
 from anedl.engine.differences import describe_differences, differing_options
 from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
+from anedl.engine.features import with_features
 from anedl.engine.judge import judge
 from anedl.engine.load import problem_of
 from anedl.engine.lock import sole_training
@@ -86,8 +87,9 @@ def _train(
     wake(device)
     problem = replace(problem, workers=worker_count(surroundings.workers))
     _check_split(folder / "split.json", problem)
-    resident = is_resident(spec.train.stream, problem)
     precision = Precision(choose_precision(spec.train.precision, device), device)
+    problem = with_features(problem, spec, precision, surroundings.quiet)
+    resident = is_resident(spec.train.stream, problem)
     display = Display(f"{spec.method} on {spec.setting}, seed {spec.seed}:", spec.train.steps,
                       surroundings.quiet)  # fmt: skip
     execution = choose_execution(spec.train.execution, device, display.say, capturable=resident)

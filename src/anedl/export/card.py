@@ -195,10 +195,11 @@ def _what_it_is(facts: CardFacts) -> Iterator[str]:
     epoch = facts.figures.get("epoch")
     # A best model may be from before the last one began.
     networks = 1 + sum(restart <= (epoch or 0) for restart in spec.restarts)
+    kept = ", trained elsewhere and kept as it was" if spec.train.frozen else ""
     together = f", {networks} that judge together" if networks > 1 else ""
     yield (
-        f"- Network: {code(str(spec.train.backbone))}{together}, images of {side} × {side} pixels, "
-        f"{kind}"
+        f"- Network: {code(str(spec.train.backbone))}{kept}{together}, images of {side} × {side} "
+        f"pixels, {kind}"
     )
     when = f", after epoch {epoch + 1}" if isinstance(epoch, int) else ""
     yield f"- Weights: the {facts.model} model{when}; seed {spec.seed}"

@@ -10,6 +10,7 @@ from anedl.conformal import percent
 from anedl.data.dataset import IntArray
 from anedl.errors import first_few
 from anedl.evaluation.starvation import starved
+from anedl.fit.choices import FOR_PHOTOGRAPHS
 from anedl.pollution import ShareEstimate
 from anedl.triage.verdict import Triage
 
@@ -39,14 +40,20 @@ class HeldOut:
         return float(self.wrong.mean())
 
 
-def cautions(held_out: HeldOut, names: Sequence[str], steps: int) -> list[str]:
-    """What held-out images and the length of the training cast doubt on."""
+def cautions(
+    held_out: HeldOut, names: Sequence[str], steps: int, trained_trunk: bool = False
+) -> list[str]:
+    """What held-out images and the length of the training cast doubt on.
+
+    `trained_trunk` says whether the network began with features rather than at random.
+    """
     found = [*_no_better_than_guessing(held_out, names), *_missed_classes(held_out, names)]
     if held_out.error > POOR_ERROR:
         found.append(
             f"caution: the model is wrong on {percent(held_out.error)} of held-out images. One "
             f"that cannot tell the known classes apart cannot tell strangers either: few of them "
-            f"are found, and the pile may be far dirtier than the estimate and its interval say"
+            f"may be found, and the pile may be far dirtier than the estimate and its interval say"
+            f"{'' if trained_trunk else f'; for photographs try {FOR_PHOTOGRAPHS}'}"
         )
     if steps < FEW_STEPS:
         found.append(

@@ -14,9 +14,12 @@ from anedl.engine.pool_share import SELECTED_OF_INLIERS, share_to_select
 from anedl.errors import ConfigError
 from anedl.intake.facts import ImageSizes
 from anedl.intake.fitted import AS_ASKED
+from anedl.networks import TrainedOn
 
 SIDES = (8, 12, 16, 24, 32, 48, 64, 84, 96, 128, 160, 192, 224)
 LARGEST_SIDE = {"cpu": 64, "cuda": 224}  # a CPU would take days over more
+# Of a trunk that was trained before: a CPU can only look through it, which is quicker.
+LARGEST_TRAINED_SIDE = {"cpu": 160, "cuda": 384}
 CROPPED_FROM = 128  # from this side on views are cut from larger frames, as photographs are
 VALIDATION_SHARE = 0.15
 CALIBRATION_SHARES = (0.25, 0.4)  # the least, and the most where there are few labels
@@ -39,12 +42,57 @@ class Choice:
         return f"  {self.name:<14} {self.value!s:<14} {self.reason}"
 
 
-def choose_side(sizes: ImageSizes, device: torch.device, wanted: int | None = None) -> Choice:
-    """Height and width that every image is brought to."""
+def choose_frozen(
+    trained: TrainedOn | None, device: torch.device, wanted: bool | None = None
+) -> Choice:
+    """Whether the trunk stays as it was trained."""
+    if wanted is not None:
+        return Choice("frozen", wanted, AS_ASKED)
+    if trained is None:
+        return Choice("frozen", False, "it begins with random weights")
+    if device.type == "cpu":
+        return Choice("frozen", True, f"trained on {trained.images}; no GPU to train it further")
+    return Choice("frozen", False, f"trained on {trained.images}, and goes on from there")
+
+
+LOOKING_TIME = 0.4  # of the minutes, for a frozen trunk to look at views of all images
+LEAST_TRAINING = 0.2  # of the minutes, however long that took
+MOST_FEATURE_VIEWS = 8
+
+
+def choose_feature_views(
+    images: int, seconds: float, minutes: float, wanted: int | None = None
+) -> Choice:
+    """Weak views, and as many strong ones, that a frozen trunk looks at besides the plain one.
+
+    `seconds` is what it takes over one view of an image.
+    """
+    if wanted is not None:
+        return Choice("feature views", wanted, AS_ASKED)
+    all_once = images * seconds
+    affordable = LOOKING_TIME * 60 * minutes / max(all_once, 1e-9)
+    views = int(min(MOST_FEATURE_VIEWS, max(1, (affordable - 1) / 2)))
+    takes = _duration((1 + 2 * views) * all_once)
+    why = f"weak and as many strong ones of each image: about {takes} to look at them"
+    return Choice("feature views", views, why)
+
+
+def choose_side(
+    sizes: ImageSizes,
+    device: torch.device,
+    wanted: int | None = None,
+    trained: TrainedOn | None = None,
+) -> Choice:
+    """Height and width that every image is brought to; `trained` says of a trunk how it was."""
     if wanted is not None:
         if wanted < 8:
             raise ConfigError(f"--image-size {wanted}: images must be at least 8 pixels wide")
         return Choice("image size", wanted, AS_ASKED)
+    if trained is not None:
+        side = min(trained.side, LARGEST_TRAINED_SIDE[device.type])
+        why = f"the backbone was trained on images of {trained.side} pixels"
+        slower = "" if side == trained.side else "; more takes long without a GPU"
+        return Choice("image size", side, why + slower)
     median = sizes.median_short_side
     largest = LARGEST_SIDE[device.type]
     fitting = [side for side in SIDES if side <= min(largest, max(8, 1.15 * median))]
@@ -67,6 +115,9 @@ def choose_augmentation(side: int, wanted: str | None = None) -> Choice:
     )
 
 
+FOR_PHOTOGRAPHS = "--backbone efficientnet-lite0"  # what is told where no GPU is
+
+
 def choose_backbone(side: int, device: torch.device, wanted: str | None = None) -> Choice:
     """The network trunk."""
     if wanted is not None:
@@ -76,7 +127,8 @@ def choose_backbone(side: int, device: torch.device, wanted: str | None = None) 
     if side > 64:
         return Choice("backbone", "resnet18", "images of more than 64 pixels")
     if device.type == "cpu":
-        return Choice("backbone", "wrn-10-1", "small images; wrn-28-2 is too slow without a GPU")
+        why = f"wrn-28-2 is too slow without a GPU; for photographs take {FOR_PHOTOGRAPHS}"
+        return Choice("backbone", "wrn-10-1", why)
     return Choice("backbone", "wrn-28-2", "small images")
 
 
@@ -177,21 +229,26 @@ def execution_for(seconds: float, device: torch.device) -> str:
 
 EPOCHS = 30  # looks at the pile: selection and evaluation come once an epoch
 FEWEST_EPOCH_STEPS, MOST_EPOCH_STEPS = 10, 2000
+MOST_FROZEN_EPOCH_STEPS = 40  # 1,200 steps: behind a frozen trunk, 600 learnt as much as 1,800
 
 
 def choose_length(
-    seconds: float, step_seconds: float, epoch_seconds: float, start_seconds: float = 0.0
+    seconds: float,
+    step_seconds: float,
+    epoch_seconds: float,
+    start_seconds: float = 0.0,
+    most: int = MOST_EPOCH_STEPS,
 ) -> Length:
     """As many steps as fit into `seconds`.
 
     `epoch_seconds` is what selection and evaluation take once an epoch. Where that leaves too few
     steps an epoch, there are fewer epochs. `start_seconds` is what the first steps took when the
     speed was measured: that time is spent, and the other stage will spend as much; whatever they
-    say, a third of the time is left to train.
+    say, a third of the time is left to train. `most` are the steps that an epoch may have.
     """
     seconds = max(seconds - 2 * start_seconds, seconds / 3)
     for epochs in (EPOCHS, 20, 12, 8, 6, 4):
         steps = int((seconds / epochs - epoch_seconds) / step_seconds)
         if steps >= FEWEST_EPOCH_STEPS:
-            return Length(epochs, min(steps, MOST_EPOCH_STEPS))
+            return Length(epochs, min(steps, most))
     return Length(4, FEWEST_EPOCH_STEPS)

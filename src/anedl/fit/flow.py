@@ -23,6 +23,7 @@ from anedl.fit.choices import Choice
 from anedl.fit.comparison import compare, held_out_errors
 from anedl.fit.copies import distance_choice
 from anedl.fit.decisions import carry_over
+from anedl.fit.features import looked_at
 from anedl.fit.gather import Gathered, gather
 from anedl.fit.judging import (
     FoldScores,
@@ -39,7 +40,9 @@ from anedl.fit.summary import Outcome, summarise, tell
 from anedl.fit.training import (
     check_choices,
     check_names,
+    is_frozen,
     recorded_share,
+    recorded_views,
     setting_of,
     train_folds,
     trained,
@@ -48,6 +51,7 @@ from anedl.fit.training import (
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.decided import DECIDED_FILE
 from anedl.intake.describing import describe
+from anedl.networks import trained_on
 from anedl.report.page import write_report
 from anedl.triage.sheets import write_sheets
 from anedl.triage.table import write_table
@@ -84,18 +88,20 @@ def _look(
     check_names(wishes)
     run.mkdir(parents=True, exist_ok=True)
     device = choose_device(wishes.device)
+    trained = trained_on(wishes.backbone)
+    frozen = choices.choose_frozen(trained, device, wishes.frozen)
     gathered = gather(
         labelled, pile, run, device, wishes.level, wishes.seed,
         wishes.image_size, worker_count(wishes.workers), say, wishes.quiet, wishes.augmentation,
         wishes.decision_files, 0 if wishes.benjamini_hochberg else wishes.folds, wishes.resume,
-        wishes.near_distance,
+        wishes.near_distance, trained if frozen.value or device.type == "cuda" else None,
     )  # fmt: skip
     say(describe(gathered.findings))
     for line in gathered.told_of_decisions:
         say(line)
     if gathered.skipped:
         say(f"files that were skipped, with reasons: {run / 'skipped.csv'}")
-    taken = _first_choices(gathered, wishes, device)
+    taken = _first_choices(gathered, wishes, device, frozen)
     setting = setting_of(gathered, taken)
     check_choices(setting, wishes, taken)
     say("choices (each can be overridden, see --help):")
@@ -117,6 +123,11 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
         make_problem(setting, gathered.cache.images, gathered.labels, gathered.split),
         workers=worker_count(wishes.workers),
     )
+
+    if is_frozen(taken):
+        problem, views, minutes = looked_at(problem, gathered, wishes, recorded_views(run), say)
+        taken.append(views)
+        wishes = replace(wishes, minutes=minutes)
 
     # The labels alone first: a yardstick, and an estimate of how dirty the pile is.
     twin = trained(
@@ -211,13 +222,16 @@ def _check_folder(labelled: Path, pile: Path, run: Path, resume: bool) -> None:
         )
 
 
-def _first_choices(gathered: Gathered, wishes: Wishes, device: torch.device) -> list[Choice]:
+def _first_choices(
+    gathered: Gathered, wishes: Wishes, device: torch.device, frozen: Choice
+) -> list[Choice]:
     side = gathered.side
     assert isinstance(side.value, int)
     return [
         side,
         choices.choose_augmentation(side.value, wishes.augmentation),
         choices.choose_backbone(side.value, device, wishes.backbone),
+        *([frozen] if frozen.value or trained_on(wishes.backbone) else []),
         choices.choose_batch_size(len(gathered.split.labelled), wishes.batch_size),
         choices.choose_top_m(len(gathered.names), wishes.top_m),
         gathered.folds,

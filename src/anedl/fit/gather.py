@@ -38,6 +38,7 @@ from anedl.intake.facts import image_sizes
 from anedl.intake.findings import Findings, find, write_skipped
 from anedl.intake.index import stamp_of
 from anedl.intake.listing import Skipped, list_labelled, list_pile, require_some_there
+from anedl.networks import TrainedOn
 from anedl.review.decisions import UNKNOWN
 
 
@@ -101,11 +102,13 @@ def gather(
     folds: int | None = None,
     resume: bool = False,
     near_distance: int | None = None,
+    trained: TrainedOn | None = None,
 ) -> Gathered:
     """List, look, decode once, find duplicates, and deal out the roles.
 
     `folds` None leaves their number to the choice; `decisions` are files of `anedl review`;
-    `near_distance` None takes that of the run that is to go on, else the usual one.
+    `near_distance` None takes that of the run that is to go on, else the usual one; `trained` says
+    how a backbone that was trained before has seen images.
 
     Raises:
         ConfigError: decisions for a run that was begun without, or a run that is to go on was
@@ -132,7 +135,7 @@ def gather(
             f"if it is one"
         )
     unread = unread_to_the_end(run, items) if has_begun(run) else {}
-    side = choose_side(image_sizes(items), device, image_size)
+    side = choose_side(image_sizes(items), device, image_size, trained)
     assert isinstance(side.value, int)
     way = choose_augmentation(side.value, augmentation).value
     require_same_frames(run, side.value, str(way))

@@ -22,6 +22,7 @@ from anedl.fit.comparison import Comparison
 from anedl.fit.gather import Gathered
 from anedl.intake.describing import alarms
 from anedl.methods.catalogue import short_name
+from anedl.networks import brings_weights
 from anedl.pollution import ShareEstimate
 from anedl.triage.clusters import Cluster
 from anedl.triage.confidence import Confidence
@@ -59,7 +60,9 @@ def summarise(
     counts = outcome.triage.counts()
     called = short_name(method)
     training = {called: _training(run), "supervised": _training(run / "supervised")}
-    doubts = cautions(outcome.held_out, gathered.names, training[called]["steps"])
+    backbone = next(str(choice.value) for choice in taken if choice.name == "backbone")
+    doubts = cautions(outcome.held_out, gathered.names, training[called]["steps"],
+                      brings_weights(backbone))  # fmt: skip
     doubts += seldom_found(outcome.triage)
     doubts += uncounted_classes(gathered.new_classes)
     by_model = counts["unknown"] - len(gathered.decided.unknown)

@@ -6,25 +6,39 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from anedl.data.settings import Setting
 from anedl.engine.config import TrainConfig
 from anedl.engine.differences import describe_differences
-from anedl.engine.model import choose_device
+from anedl.engine.model import build_method, choose_device
 from anedl.engine.own import OWN
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec, read_spec
+from anedl.engine.task import task_of
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
 from anedl.fit.begun import require_same_roles
-from anedl.fit.choices import FOLDS_TIME, Choice, Length, choose_length, execution_for
+from anedl.fit.choices import (
+    FOLDS_TIME,
+    MOST_EPOCH_STEPS,
+    MOST_FROZEN_EPOCH_STEPS,
+    Choice,
+    Length,
+    choose_length,
+    execution_for,
+)
 from anedl.fit.gather import Gathered, fold_split
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
 from anedl.methods.catalogue import full_name, get_method
-from anedl.networks import build_backbone
+from anedl.networks import build_backbone, trained_on
 from anedl.options import option_types
+
+# With a frozen trunk the evidential head tells labelled images from the pile's by heart, unless the
+# selected ones teach it too: 78 against 84 points of AUROC on development draws (docs/fit.md).
+FROZEN_OPTIONS = {"anedl-plus": {"selected_evidence": 1.0}}
 
 LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not stretched
 
@@ -32,6 +46,11 @@ LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not str
 def value_of(taken: list[Choice], name: str) -> Any:
     """What was chosen under this name."""
     return next(choice.value for choice in taken if choice.name == name)
+
+
+def is_frozen(taken: list[Choice]) -> bool:
+    """Whether the trunk stays as it was trained; of others there is nothing to choose."""
+    return any(choice.name == "frozen" and choice.value for choice in taken)
 
 
 def check_names(wishes: Wishes) -> None:
@@ -49,17 +68,24 @@ def check_choices(setting: Setting, wishes: Wishes, taken: list[Choice]) -> None
     """Refuse what either training would stumble over, before the first of them begins.
 
     Raises:
-        ConfigError: an option is not known or not of its type, or the backbone cannot be built.
+        ConfigError: an option is not known or not of its type, the backbone cannot be built, or it
+            cannot be frozen.
     """
     build_backbone(value_of(taken, "backbone"), image_size=value_of(taken, "image size"))
     for method in ("supervised", wishes.method):
         train, options = _options(method, wishes, taken)
-        make_spec(setting, method, wishes.seed, train=train, options=options)
+        spec = make_spec(setting, method, wishes.seed, train=train, options=options)
+        if spec.train.frozen:  # which not every trunk and not every method allows
+            build_method(spec, setting, task_of(setting, False), torch.device("cpu"))
 
 
 def setting_of(gathered: Gathered, taken: list[Choice]) -> Setting:
     """The terms of these images, as the engine wants them; O is decided later."""
-    mean, std = colours(gathered.cache.images.pixels, gathered.split.labelled)
+    backbone: str = value_of(taken, "backbone")
+    if (trained := trained_on(backbone)) is not None:
+        mean, std = trained.mean, trained.std
+    else:
+        mean, std = colours(gathered.cache.images.pixels, gathered.split.labelled)
     classes = len(gathered.names)
     counts = np.bincount(gathered.labels, minlength=classes + 1)
     return Setting(
@@ -77,7 +103,7 @@ def setting_of(gathered: Gathered, taken: list[Choice]) -> Setting:
         mean=mean,
         std=std,
         augmentation=value_of(taken, "augmentation"),
-        backbone=value_of(taken, "backbone"),
+        backbone=backbone,
         folds="one",
         development_unknowns=0,
     )
@@ -144,6 +170,14 @@ def train_folds(
     return folders
 
 
+def recorded_views(run: Path) -> int | None:
+    """Views of every image that a fit with a frozen trunk has begun with; None: it has not."""
+    record = _record(run / "supervised")
+    if record is None:
+        return None
+    return int(record["train"].get("feature_views", TrainConfig.feature_views))
+
+
 def recorded_share(run: Path) -> float | None:
     """O of a fit that is to go on, None where neither its folds nor itself have begun."""
     records = (_record(run), _record(run / "fold-1"))
@@ -177,7 +211,8 @@ def _spec(
             say("compiling the steps and measuring their speed: a minute or so, the first time")
         speed = measure_speed(draft, problem, precision)
         start = speed.start if compiles else 0.0
-        found = choose_length(seconds, speed.step, speed.epoch, start)
+        most = MOST_FROZEN_EPOCH_STEPS if draft.train.frozen else MOST_EPOCH_STEPS
+        found = choose_length(seconds, speed.step, speed.epoch, start, most)
         found = Length(wishes.epochs or found.epochs, wishes.epoch_steps or found.epoch_steps)
         if longer := found.overrun(seconds, speed.step, speed.epoch):
             say(longer)
@@ -191,11 +226,17 @@ def _options(
     method: str, wishes: Wishes, taken: list[Choice]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a run is told beside its length: options of the engine, and those of the method."""
-    train, options = {"batch_size": value_of(taken, "batch size")}, {}
+    train: dict[str, Any] = {"batch_size": value_of(taken, "batch size")}
+    options: dict[str, Any] = {}
+    if is_frozen(taken):
+        train["frozen"] = True
+        views = next((choice.value for choice in taken if choice.name == "feature views"), None)
+        train |= {} if views is None else {"feature_views": views}
+        options |= FROZEN_OPTIONS.get(method, {})
     if method == wishes.method:
         of_engine = option_types(TrainConfig)
         train |= {name: value for name, value in wishes.options.items() if name in of_engine}
-        options = {name: value for name, value in wishes.options.items() if name not in of_engine}
+        options |= {name: value for name, value in wishes.options.items() if name not in of_engine}
     return train, options
 
 

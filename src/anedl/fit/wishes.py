@@ -14,7 +14,7 @@ from anedl.methods.default import DEFAULT_METHOD
 Say = Callable[[str], None]
 
 # Options of the engine that are a wish of their own here.
-OF_EVERY_TRAINING = ("epochs", "epoch_steps", "batch_size", "backbone")
+OF_EVERY_TRAINING = ("epochs", "epoch_steps", "batch_size", "backbone", "frozen", "feature_views")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Wishes:
     image_size: int | None = None
     augmentation: str | None = None
     backbone: str | None = None
+    frozen: bool | None = None
+    feature_views: int | None = None
     batch_size: int | None = None
     top_m: int | None = None
     selection_share: float | None = None
@@ -110,7 +112,7 @@ class Wishes:
                 "--method supervised: the labels alone are trained anyway, to compare with; name "
                 "a method that learns from the pile"
             )
-        for name in ("batch_size", "top_m", "epochs", "epoch_steps"):
+        for name in ("batch_size", "top_m", "epochs", "epoch_steps", "feature_views"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"--{name.replace('_', '-')} {value}: must be at least 1")

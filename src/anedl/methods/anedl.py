@@ -324,8 +324,13 @@ class Anedl(Method):
 
     @property
     def untouched(self) -> tuple[str, ...]:
-        """The elders, until another network joins them."""
-        return ("elders.",)
+        """A frozen trunk; and the elders, until another network joins them."""
+        return (*super().untouched, "elders.")
+
+    @property
+    def needs_pixels(self) -> bool:
+        """To turn images, and to paste parts of one into another."""
+        return bool(self.config.rotation_weight or self.config.cutmix)
 
     @property
     def kept_by_restart(self) -> tuple[str, ...]:

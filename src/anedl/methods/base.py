@@ -214,7 +214,12 @@ class Method(nn.Module, ABC):
     @property
     def untouched(self) -> tuple[str, ...]:
         """How the names begin of parameters and buffers that no training step changes."""
-        return ()
+        return tuple(f"backbone.{name}" for name in getattr(self.backbone, "untouched", ()))
+
+    @property
+    def needs_pixels(self) -> bool:
+        """Whether images are changed or kept here, for which a frozen trunk's features won't do."""
+        return False
 
     @property
     def kept_by_restart(self) -> tuple[str, ...]:

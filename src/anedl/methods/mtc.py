@@ -160,6 +160,11 @@ class Mtc(Method):
         self.memory = DomainMemory(config.score_window, task.pool_size)
         self.pretrained = torch.nn.Buffer(torch.zeros(()))  # share of the run before self-training
 
+    @property
+    def needs_pixels(self) -> bool:
+        """To mix images with one another."""
+        return True
+
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images for the domain head; for MixMatch a second view, and kept."""
         weak, pair = (View.WEAK,), (View.WEAK, View.WEAK)

@@ -138,6 +138,11 @@ class Scomatch(Method):
         self.confident_counts = nn.Buffer(torch.zeros(2, dtype=torch.int64), persistent=False)
         self.counted_steps = nn.Buffer(torch.zeros((), dtype=torch.int64), persistent=False)
 
+    @property
+    def needs_pixels(self) -> bool:
+        """To keep images that look like outliers."""
+        return True
+
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled images and two independent parts of the pool, in both stages."""
         views = (View.WEAK, View.STRONG)

@@ -163,6 +163,11 @@ class T2t(Method):
         self.match = MatchingHead(width, task.classes, config.match_width, config.match_bn_momentum)
         self.pretrained = nn.Buffer(torch.zeros(()))  # share of the run before self-training
 
+    @property
+    def needs_pixels(self) -> bool:
+        """To turn images."""
+        return True
+
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; in self-training kept ones in two views."""
         wants = {

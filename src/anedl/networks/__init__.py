@@ -8,24 +8,30 @@ from torch import Tensor, nn
 
 from anedl.errors import ConfigError, unknown_name
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
+from anedl.networks.lite_backbone import LITE, LiteBackbone
 from anedl.networks.resnet import ResNet18
-from anedl.networks.timm_backbone import PREFIX, TimmBackbone
+from anedl.networks.timm_backbone import PREFIX, TimmBackbone, timm_trained_on
+from anedl.networks.trained import TrainedOn
 from anedl.networks.wide_resnet import WideResNet
 
 __all__ = [
     "BACKBONES",
     "Backbone",
     "EvidentialHead",
+    "LiteBackbone",
     "Normalise",
     "ResNet18",
     "SoftmaxHead",
     "TimmBackbone",
+    "TrainedOn",
     "WideResNet",
+    "brings_weights",
     "build_backbone",
+    "trained_on",
 ]
 
 # A module from normalised images (N, channels, H, W) to features (N, feature_width).
-Backbone = WideResNet | ResNet18 | TimmBackbone
+Backbone = WideResNet | ResNet18 | LiteBackbone | TimmBackbone
 
 # Name → (channels, bn_momentum) → backbone. Any other "wrn-<depth>-<width>" is understood as well.
 BACKBONES: dict[str, Callable[[int, float], Backbone]] = {
@@ -54,17 +60,32 @@ def build_backbone(
     "wrn-28-2" (or any "wrn-<depth>-<width>" with a depth of 6·n + 4), "wrn-digits" for 8×8 images,
     "resnet18" for large images, "resnet18-small" for small ones. `bn_momentum` is the weight of the
     new statistics (0.001 is the published value for runs of 200,000 steps; short runs need more).
-    "timm:<model>" is any model of timm (see `timm_backbone`), some of which need `image_size`;
-    `load_weights` False leaves out the pretrained weights that such a name may ask for.
+    "efficientnet-lite0" is trained already (see `lite_backbone`). "timm:<model>" is any model of
+    timm (see `timm_backbone`), some of which need `image_size`; `load_weights` False leaves out the
+    pretrained weights that such names may ask for.
     """
     if name in BACKBONES:
         return BACKBONES[name](channels, bn_momentum)
     if wide := re.fullmatch(r"wrn-(\d+)-(\d+)", name):
         depth, width = int(wide[1]), int(wide[2])
         return WideResNet(depth, width, channels, bn_momentum=bn_momentum)
+    if name in LITE:
+        return LiteBackbone(name, channels, bn_momentum, load_weights)
     if name.startswith(PREFIX):
         return TimmBackbone(name, channels, bn_momentum, image_size, load_weights)
-    raise unknown_name("backbone", name, [*BACKBONES, "wrn-<depth>-<width>", "timm:<model>"])
+    raise unknown_name("backbone", name, [*BACKBONES, "wrn-<depth>-<width>", *LITE, "timm:<model>"])
+
+
+def trained_on(name: str | None) -> TrainedOn | None:
+    """What the weights were trained on that a backbone's name brings; None: it begins at random."""
+    if name is None or not brings_weights(name):
+        return None
+    return LITE[name] if name in LITE else timm_trained_on(name)
+
+
+def brings_weights(name: str) -> bool:
+    """Whether a backbone of this name is trained already."""
+    return name in LITE or (name.startswith(PREFIX) and ":" in name.removeprefix(PREFIX))
 
 
 class Normalise(nn.Module):

@@ -25,6 +25,11 @@ class ImageEncoder(nn.Module):
         self.feature_width: int = self.trunk.feature_width
         self.bn_momentum = bn_momentum
 
+    @property
+    def untouched(self) -> tuple[str, ...]:
+        """How the names begin of parameters and buffers that no training step changes."""
+        return ()
+
     def forward(self, images: Tensor) -> Tensor:
         """Normalise and encode."""
         features: Tensor = self.trunk(self.normalise(images))

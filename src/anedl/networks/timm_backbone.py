@@ -2,9 +2,10 @@
 
 Of timm this relies on: `timm.create_model(name, pretrained=…, pretrained_cfg_overlay={"file": …},
 num_classes=0, in_chans=…, img_size=…)`, whose forward then gives pooled features (N, width); and on
-`timm.get_pretrained_cfg(name).fixed_input_size`, which says whether a model must be told the size
-of its images. A weights file goes through the overlay, not through `checkpoint_path`: the former
-leaves the classifier out, the latter refuses a file that has one.
+`timm.get_pretrained_cfg(name)`, whose `fixed_input_size` says whether a model must be told the size
+of its images, and whose `input_size`, `mean` and `std` say how it was trained. A weights file goes
+through the overlay, not through `checkpoint_path`: the former leaves the classifier out, the latter
+refuses a file that has one.
 """
 
 import importlib
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from anedl.errors import ConfigError
+from anedl.networks.trained import TrainedOn
 
 PREFIX = "timm:"
 PRETRAINED = "pretrained"
@@ -69,6 +71,18 @@ class TimmBackbone(nn.Module):
         """Features (N, feature_width) of normalised images (N, channels, H, W)."""
         features: Tensor = self.model(images)
         return features
+
+
+def timm_trained_on(name: str) -> TrainedOn | None:
+    """How the weights that `name` asks for were trained; None where there is no such model."""
+    model, weights = _parts(name)
+    try:
+        trained = _import_timm(name).get_pretrained_cfg(model)
+    except RuntimeError:  # not a model at all, as `create_model` will say
+        return None
+    images = "other images" if weights == PRETRAINED else f"what {weights} was trained on"
+    side = int(trained.input_size[-1])
+    return TrainedOn(side, tuple(trained.mean), tuple(trained.std), images)
 
 
 def _import_timm(name: str) -> Any:

@@ -4,8 +4,10 @@ import json
 import shlex
 from typing import Any
 
+from anedl.engine.config import TrainConfig
 from anedl.errors import AnedlError
 from anedl.intake.decided import read_decided
+from anedl.networks import brings_weights
 from anedl.report.run_folder import Run, read_run
 
 # What a run of `anedl fit` that does not say what was asked for may have been given besides.
@@ -34,6 +36,7 @@ def command(run: Run) -> str:
         "--image-size": own["image_size"],
         "--augmentation": own["augmentation"],
         "--backbone": train["backbone"],
+        "--feature-views": _views(train),
         "--batch-size": train["batch_size"],
         "--top-m": own["top_m"],
         "--selection-share": own["oracle_share"],
@@ -44,6 +47,8 @@ def command(run: Run) -> str:
     sources = fit.get("sources", {})
     words = ["anedl", "fit", *(sources.get(name, name.upper()) for name in ("labelled", "pile"))]
     words += [str(word) for pair in chosen.items() if pair[1] is not None for word in pair]
+    if brings_weights(train["backbone"]):
+        words.append("--frozen" if train.get("frozen") else "--no-frozen")
     for name, value in _options(run).items():
         words += ["--option", f"{name}={_typed(value)}"]
     for path in _decision_files(run):
@@ -91,6 +96,11 @@ def _options(run: Run) -> dict[str, Any]:
     given: dict[str, Any] = (run.fit or {}).get("asked", {}).get("options", {})
     execution = run.config["train"].get("execution", "auto")
     return given if execution == "auto" else {"execution": execution} | given
+
+
+def _views(train: dict[str, Any]) -> int | None:
+    """Of how many views the features were kept, where the trunk was frozen."""
+    return train.get("feature_views", TrainConfig.feature_views) if train.get("frozen") else None
 
 
 def _typed(value: Any) -> str:

@@ -1,0 +1,78 @@
+"""The features of a fit's images, where the trunk is frozen: for all of its trainings at once."""
+
+import hashlib
+import json
+import time
+
+import numpy as np
+import torch
+
+from anedl.data.batches import ImageBatches
+from anedl.engine.features import BATCH, with_features
+from anedl.engine.model import build_encoder, choose_device
+from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.problem import Problem
+from anedl.engine.spec import RunSpec, make_spec
+from anedl.fit.choices import LEAST_TRAINING, Choice, choose_feature_views
+from anedl.fit.gather import Gathered
+from anedl.fit.wishes import Say, Wishes
+from anedl.networks.frozen_encoder import FrozenEncoder
+
+TIMED_BATCHES = 2
+
+
+def looked_at(
+    problem: Problem, gathered: Gathered, wishes: Wishes, recorded: int | None, say: Say
+) -> tuple[Problem, Choice, float]:
+    """The problem with features of all images, of how many views, and the minutes left to train.
+
+    They are kept beside the decoded images, so that a call which was cut off goes on. `recorded` is
+    the number of views that the run has begun with.
+    """
+    device = choose_device(wishes.device)
+    precision = Precision(choose_precision("auto", device), device)
+    began = time.monotonic()
+    count = len(gathered.cache.items)
+    wanted = recorded if recorded is not None else wishes.feature_views
+    draft = _draft(problem, wishes, 1)
+    seconds = 0.0 if wanted is not None else _seconds_a_view(draft, problem, precision)
+    choice = choose_feature_views(count, seconds, wishes.minutes, wanted)
+    say(choice.describe())
+    assert isinstance(choice.value, int)
+    looked = with_features(
+        problem, _draft(problem, wishes, choice.value), precision, wishes.quiet,
+        gathered.cache.folder / "features", _digest(gathered),
+    )  # fmt: skip
+    spent = (time.monotonic() - began) / 60
+    return looked, choice, max(wishes.minutes - spent, LEAST_TRAINING * wishes.minutes)
+
+
+def _draft(problem: Problem, wishes: Wishes, views: int) -> RunSpec:
+    train = {"frozen": True, "feature_views": views}
+    return make_spec(problem.setting, "supervised", wishes.seed, train=train)
+
+
+def _digest(gathered: Gathered) -> str:
+    """Of all images in their order."""
+    return hashlib.sha256(json.dumps(gathered.cache.digests).encode()).hexdigest()
+
+
+@torch.no_grad()
+def _seconds_a_view(spec: RunSpec, problem: Problem, precision: Precision) -> float:
+    """What the trunk takes over one view of one image, its making included."""
+    encoder = build_encoder(spec, problem.setting).to(precision.device).eval()
+    assert isinstance(encoder, FrozenEncoder)
+    images = problem.dataset.train.images
+    size = min(BATCH[precision.device.type], len(images))
+    some = np.arange(min(len(images), (1 + TIMED_BATCHES) * size))
+    began, timed = None, 0
+    with precision.autocast():
+        views = ImageBatches(images, some, problem.host_augment, problem.workers)
+        for batch in views.batches(size):
+            encoder.trunk_features(batch.to(precision.device)).sum().item()
+            if began is None:  # kernels are chosen in the first one
+                began = time.monotonic()
+            else:
+                timed += len(batch)
+    assert began is not None
+    return (time.monotonic() - began) / max(1, timed)
