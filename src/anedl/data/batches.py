@@ -38,7 +38,8 @@ def worker_count(wanted: int | None) -> int:
 class ImageBatches:
     """One view of the images at `indices`, made when a batch is asked for and then forgotten.
 
-    Random views are a function of (seed, step, slot) and of the image's place in `indices`.
+    Random views are a function of (seed, step, slot) and of the image's place in `indices`, or
+    `by_index` of its index, whichever others are asked for with it.
     """
 
     images: Images
@@ -49,6 +50,7 @@ class ImageBatches:
     seed: int = 0
     step: int = 0
     slot: int = 0
+    by_index: bool = False
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -80,8 +82,9 @@ class ImageBatches:
             threads.shutdown(cancel_futures=True)
 
     def _make(self, place: int) -> UInt8Array:
-        rng = view_generator(self.seed, self.step, place, self.slot)
-        return self.augment.apply(self.images[int(self.indices[place])], self.view, rng)
+        index = int(self.indices[place])
+        rng = view_generator(self.seed, self.step, index if self.by_index else place, self.slot)
+        return self.augment.apply(self.images[index], self.view, rng)
 
 
 ImageSet = Tensor | ImageBatches

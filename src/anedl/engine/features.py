@@ -49,12 +49,12 @@ def with_features(
     slots = slots_of(spec.train.feature_views)
     made: list[Tensor] = []
     bar = None if quiet else TransferBar("looking at images", unit="views")
-    key = _key(problem, spec, encoder, images_digest)
+    key = _key(problem, spec, encoder, precision, images_digest)
     try:
         for slot, view in enumerate(slots):
             images = ImageBatches(
                 problem.dataset.train.images, indices, problem.host_augment, problem.workers,
-                view, spec.seed, slot, SLOT,
+                view, spec.seed, slot, SLOT, by_index=True,
             )  # fmt: skip
             path = kept / f"{slot:02}-{view}.safetensors" if kept else None
             features = _read(path, key)
@@ -107,7 +107,13 @@ def _bank(made: list[Tensor], indices: IntArray, count: int) -> FeatureBank:
     return FeatureBank(plain, views)
 
 
-def _key(problem: Problem, spec: RunSpec, encoder: FrozenEncoder, images_digest: str) -> str:
+def _key(
+    problem: Problem,
+    spec: RunSpec,
+    encoder: FrozenEncoder,
+    precision: Precision,
+    images_digest: str,
+) -> str:
     """A digest of all that the features depend on but the number of views."""
     terms = problem.setting
     weights = hashlib.sha256()
@@ -117,7 +123,7 @@ def _key(problem: Problem, spec: RunSpec, encoder: FrozenEncoder, images_digest:
     facts = {
         "backbone": spec.train.backbone, "weights": weights.hexdigest(), "mean": terms.mean,
         "std": terms.std, "image_size": terms.image_size, "augmentation": terms.augmentation,
-        "seed": spec.seed, "images": images_digest,
+        "seed": spec.seed, "precision": str(precision.dtype), "images": images_digest,
     }  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

@@ -30,7 +30,9 @@ def looked_at(
     the number of views that the run has begun with.
     """
     device = choose_device(wishes.device)
-    precision = Precision(choose_precision("auto", device), device)
+    # As the trainings have it: new images pass the trunk in the same arithmetic.
+    wished = wishes.options.get("precision", "auto")
+    precision = Precision(choose_precision(wished, device), device)
     began = time.monotonic()
     count = len(gathered.cache.items)
     wanted = recorded if recorded is not None else wishes.feature_views
