@@ -423,3 +423,8 @@ def test_the_default_training_tells_unknown_digits_apart():
     known = truth < KNOWN
     assert (predicted[known] == truth[known]).mean() > 0.85
     assert (predicted[~known] == -1).mean() > 0.6
+
+
+def test_a_frozen_trunk_is_for_files(small):
+    with pytest.raises(ConfigError, match=r"take anedl\.fit"):
+        quick(options={"frozen": True, "backbone": "efficientnet-lite0"}).fit(*small)

@@ -27,7 +27,7 @@ from anedl.engine.own import classes_to_sum, make_problem
 from anedl.engine.pool_share import FEWEST_VALIDATION, estimate_pool, share_to_select
 from anedl.engine.problem import Problem
 from anedl.engine.spec import make_spec
-from anedl.errors import AnedlError
+from anedl.errors import AnedlError, ConfigError
 from anedl.familiarity import Familiarity
 from anedl.intake.partition import Partition, partition
 from anedl.methods.default import DEFAULT_METHOD
@@ -360,6 +360,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What `make_spec` takes: plain values, so that they can be pickled."""
         engine = option_types(TrainConfig)
         given = self.options or {}
+        if given.get("frozen"):
+            raise ConfigError(
+                "option frozen: a trained trunk is for image files; take anedl.fit, which shows it "
+                "images as it knows them"
+            )
         # Compiling takes longer than the default number of steps.
         train = {"epochs": self.epochs, "epoch_steps": self.epoch_steps,
                  "batch_size": self.batch_size, "execution": "eager"}  # fmt: skip

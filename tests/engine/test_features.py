@@ -1,6 +1,7 @@
 """Training behind a frozen trunk, whose features are made once."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,10 +134,25 @@ def test_a_trunk_without_training_is_not_kept_frozen(problem, spec_of):
     [("mtc", {}), ("t2t", {}), ("scomatch", {}), ("anedl-plus", {"rotation_weight": 0.5}),
      ("anedl-plus", {"cutmix": 0.5})],
 )  # fmt: skip
-def test_methods_that_change_pixels_are_refused(problem, spec_of, method, options):
-    spec = spec_of(method, options=options)
-    with pytest.raises(ConfigError, match="changes the pixels"):
-        build_method(spec, problem.setting, problem.task, FP32.device)
+def test_methods_that_change_pixels_are_refused_before_a_look(
+    problem, spec_of, method, options, monkeypatch
+):
+    monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
+    with pytest.raises(ConfigError, match="there are only features"):
+        with_features(problem, spec_of(method, options=options), FP32)
+
+
+def test_views_of_an_image_do_not_depend_on_the_others(problem, looked_at, spec_of):
+    split = replace(problem.split, pool=problem.split.pool[::2])
+    fewer = with_features(replace(problem, split=split), spec_of(), FP32).features
+    assert torch.equal(fewer.views_of(split.pool), looked_at.features.views_of(split.pool))
+
+
+def test_what_a_longer_try_left_behind_is_removed(problem, spec_of, tmp_path):
+    with_features(problem, spec_of(), FP32, kept=tmp_path)
+    with_features(problem, spec_of(feature_views=1), FP32, kept=tmp_path)
+    left = sorted(path.stem for path in tmp_path.iterdir())
+    assert left == ["00-plain", "01-weak", "02-strong"]
 
 
 def test_statistics_of_a_frozen_trunk_are_not_measured_anew(spec_of):

@@ -67,8 +67,12 @@ def test_a_finished_fit_goes_on_without_another_look(run, folders, wishes, monke
 
     monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
     # The number of views is the run's own, whatever the time would now allow.
-    fit(*folders, folder, wishes(resume=True, feature_views=None), lambda text: None)
+    said = []
+    fit(*folders, folder, wishes(resume=True, feature_views=None), said.append)
     assert (folder / "triage.csv").read_bytes() == before
+    assert any("feature views" in line and "as the run began" in line for line in said)
+    with pytest.raises(ConfigError, match="begun with 2"):
+        fit(*folders, folder, wishes(resume=True, feature_views=5), lambda text: None)
 
 
 def test_new_images_are_judged_as_those_of_the_pile_were(run, folders):
@@ -107,9 +111,11 @@ def test_a_trained_trunk_may_be_trained_further(folders, wishes, tmp_path, no_pa
 
 @pytest.mark.parametrize(
     ("others", "message"),
-    [({"backbone": "wrn-10-1", "frozen": True}, "begins with random weights"),
-     ({"method": "t2t"}, "changes the pixels"),
-     ({"options": {"rotation_weight": 0.5}}, "changes the pixels")],
+    [({"backbone": "wrn-10-1", "frozen": True}, "begin with random weights"),
+     ({"backbone": None, "frozen": True}, "begin with random weights"),
+     ({"frozen": False}, "--feature-views 2: only a frozen trunk"),
+     ({"method": "t2t"}, "t2t turns images"),
+     ({"options": {"rotation_weight": 0.5}}, "unless its option rotation_weight is 0")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_before_anything_is_trained(
     folders, wishes, tmp_path, others, message

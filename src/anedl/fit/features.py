@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,10 +14,12 @@ from anedl.engine.model import build_encoder, choose_device
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec
+from anedl.errors import ConfigError
 from anedl.fit.choices import LEAST_TRAINING, Choice, choose_feature_views
 from anedl.fit.gather import Gathered
 from anedl.fit.wishes import Say, Wishes
 from anedl.networks.frozen_encoder import FrozenEncoder
+from anedl.views import View
 
 TIMED_BATCHES = 2
 
@@ -35,10 +38,17 @@ def looked_at(
     precision = Precision(choose_precision(wished, device), device)
     began = time.monotonic()
     count = len(gathered.cache.items)
+    if recorded is not None and wishes.feature_views not in (None, recorded):
+        raise ConfigError(
+            f"--feature-views {wishes.feature_views}: this run was begun with {recorded}; give "
+            f"that or nothing, or choose another folder"
+        )
     wanted = recorded if recorded is not None else wishes.feature_views
     draft = _draft(problem, wishes, 1)
     seconds = 0.0 if wanted is not None else _seconds_a_view(draft, problem, precision)
     choice = choose_feature_views(count, seconds, wishes.minutes, wanted)
+    if recorded is not None:
+        choice = replace(choice, reason="as the run began")
     say(choice.describe())
     assert isinstance(choice.value, int)
     looked = with_features(
@@ -69,7 +79,8 @@ def _seconds_a_view(spec: RunSpec, problem: Problem, precision: Precision) -> fl
     some = np.arange(min(len(images), (1 + TIMED_BATCHES) * size))
     began, timed = None, 0
     with precision.autocast():
-        views = ImageBatches(images, some, problem.host_augment, problem.workers)
+        # Strong views take longest to make.
+        views = ImageBatches(images, some, problem.host_augment, problem.workers, View.STRONG)
         for batch in views.batches(size):
             encoder.trunk_features(batch.to(precision.device)).sum().item()
             if began is None:  # kernels are chosen in the first one

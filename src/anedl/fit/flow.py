@@ -90,6 +90,10 @@ def _look(
     device = choose_device(wishes.device)
     trained = trained_on(wishes.backbone)
     frozen = choices.choose_frozen(trained, device, wishes.frozen)
+    if wishes.feature_views is not None and not frozen.value:
+        raise ConfigError(
+            f"--feature-views {wishes.feature_views}: only a frozen trunk has them; add --frozen"
+        )
     gathered = gather(
         labelled, pile, run, device, wishes.level, wishes.seed,
         wishes.image_size, worker_count(wishes.workers), say, wishes.quiet, wishes.augmentation,

@@ -33,7 +33,8 @@ from anedl.fit.gather import Gathered, fold_split
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
 from anedl.methods.catalogue import full_name, get_method
-from anedl.networks import build_backbone, trained_on
+from anedl.networks import brings_weights, build_backbone, trained_on
+from anedl.networks.timm_backbone import PREFIX
 from anedl.options import option_types
 
 # With a frozen trunk the evidential head tells labelled images from the pile's by heart, unless the
@@ -61,7 +62,13 @@ def check_names(wishes: Wishes) -> None:
     """
     get_method(full_name(wishes.method))
     if wishes.backbone is not None:
-        build_backbone(wishes.backbone, load_weights=False)
+        # Weights in a package are there or not; those of timm may be a long download.
+        build_backbone(wishes.backbone, load_weights=not wishes.backbone.startswith(PREFIX))
+    if wishes.frozen and not brings_weights(wishes.backbone or ""):
+        raise ConfigError(
+            "--frozen: name a --backbone that is trained already, such as efficientnet-lite0 or "
+            "timm:MODEL:pretrained; others begin with random weights"
+        )
 
 
 def check_choices(setting: Setting, wishes: Wishes, taken: list[Choice]) -> None:

@@ -328,9 +328,11 @@ class Anedl(Method):
         return (*super().untouched, "elders.")
 
     @property
-    def needs_pixels(self) -> bool:
+    def needs_pixels(self) -> str:
         """To turn images, and to paste parts of one into another."""
-        return bool(self.config.rotation_weight or self.config.cutmix)
+        if self.config.rotation_weight:
+            return "turns images unless its option rotation_weight is 0"
+        return "pastes images into others unless its option cutmix is 0" * bool(self.config.cutmix)
 
     @property
     def kept_by_restart(self) -> tuple[str, ...]:

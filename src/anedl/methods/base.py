@@ -217,9 +217,9 @@ class Method(nn.Module, ABC):
         return tuple(f"backbone.{name}" for name in getattr(self.backbone, "untouched", ()))
 
     @property
-    def needs_pixels(self) -> bool:
-        """Whether images are changed or kept here, for which a frozen trunk's features won't do."""
-        return False
+    def needs_pixels(self) -> str:
+        """What is done with images here that a frozen trunk's features won't do for; or nothing."""
+        return ""
 
     @property
     def kept_by_restart(self) -> tuple[str, ...]:

@@ -161,9 +161,9 @@ class Mtc(Method):
         self.pretrained = torch.nn.Buffer(torch.zeros(()))  # share of the run before self-training
 
     @property
-    def needs_pixels(self) -> bool:
+    def needs_pixels(self) -> str:
         """To mix images with one another."""
-        return True
+        return "mixes images with one another"
 
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images for the domain head; for MixMatch a second view, and kept."""

@@ -139,9 +139,9 @@ class Scomatch(Method):
         self.counted_steps = nn.Buffer(torch.zeros((), dtype=torch.int64), persistent=False)
 
     @property
-    def needs_pixels(self) -> bool:
+    def needs_pixels(self) -> str:
         """To keep images that look like outliers."""
-        return True
+        return "keeps images that look like outliers"
 
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled images and two independent parts of the pool, in both stages."""

@@ -164,9 +164,9 @@ class T2t(Method):
         self.pretrained = nn.Buffer(torch.zeros(()))  # share of the run before self-training
 
     @property
-    def needs_pixels(self) -> bool:
+    def needs_pixels(self) -> str:
         """To turn images."""
-        return True
+        return "turns images"
 
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images; in self-training kept ones in two views."""

@@ -77,7 +77,7 @@ def build_backbone(
 
 
 def trained_on(name: str | None) -> TrainedOn | None:
-    """What the weights were trained on that a backbone's name brings; None: it begins at random."""
+    """How the weights that a name brings were trained; None: it brings none, or nobody knows."""
     if name is None or not brings_weights(name):
         return None
     return LITE[name] if name in LITE else timm_trained_on(name)
@@ -85,7 +85,9 @@ def trained_on(name: str | None) -> TrainedOn | None:
 
 def brings_weights(name: str) -> bool:
     """Whether a backbone of this name is trained already."""
-    return name in LITE or (name.startswith(PREFIX) and ":" in name.removeprefix(PREFIX))
+    return name in LITE or (
+        name.startswith(PREFIX) and bool(name.removeprefix(PREFIX).partition(":")[2])
+    )
 
 
 class Normalise(nn.Module):

