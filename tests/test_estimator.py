@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import anedl
 from anedl import blocks
+from anedl.engine import features
 from anedl.errors import AnedlError, ConfigError
 from anedl.estimator import OpenSetClassifier, labelled_accuracy
 
@@ -425,6 +426,22 @@ def test_the_default_training_tells_unknown_digits_apart():
     assert (predicted[~known] == -1).mean() > 0.6
 
 
-def test_a_frozen_trunk_is_for_files(small):
-    with pytest.raises(ConfigError, match=r"take anedl\.fit"):
+def test_all_trainings_behind_a_frozen_trunk_share_its_features(trained_backbone, monkeypatch):
+    images, truth = shuffled_digits()
+    colours = np.repeat(images[:120, :, :, None], 3, axis=3)
+    looks = []
+    real = features._features
+    monkeypatch.setattr(
+        features, "_features", lambda *args: looks.append(str(args[1].view)) or real(*args)
+    )
+    frozen = {"frozen": True, "backbone": trained_backbone, "feature_views": 1}
+    classifier = quick(options=frozen, validation_share=0.4)
+    classifier.fit(colours, partly_labelled(truth[:120], 10))
+    assert classifier.outlier_share_ is not None, "trainings that estimate it come first"
+    assert looks == ["plain", "weak", "strong"]
+    assert set(classifier.predict(colours)) <= {-1, *range(KNOWN)}
+
+
+def test_a_frozen_trunk_of_colours_refuses_grey_images(small):
+    with pytest.raises(ConfigError, match="three channels"):
         quick(options={"frozen": True, "backbone": "efficientnet-lite0"}).fit(*small)

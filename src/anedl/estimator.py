@@ -21,13 +21,16 @@ from anedl.data.labels import is_text, is_unlabelled, with_unknown
 from anedl.data.protocol import Split
 from anedl.data.settings import Setting
 from anedl.engine.config import TrainConfig
+from anedl.engine.features import with_features
 from anedl.engine.held_model import HeldModel, Said
 from anedl.engine.in_memory import NEVER, train_in_memory
+from anedl.engine.model import choose_device
 from anedl.engine.own import classes_to_sum, make_problem
 from anedl.engine.pool_share import FEWEST_VALIDATION, estimate_pool, share_to_select
+from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
 from anedl.engine.spec import make_spec
-from anedl.errors import AnedlError, ConfigError
+from anedl.errors import AnedlError
 from anedl.familiarity import Familiarity
 from anedl.intake.partition import Partition, partition
 from anedl.methods.default import DEFAULT_METHOD
@@ -303,6 +306,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             test=roles.calibration, test_part="train",
         )  # fmt: skip
         problem = make_problem(setting, ArrayImages(images), labels, split)
+        problem = self._looked_at(problem, seed)
         self._choose_share(problem, seed)
         setting = replace(setting, oracle_share=self.selection_share_)
         arguments = self._arguments(setting, seed)
@@ -314,6 +318,16 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.labeled_iter_ = np.zeros(len(labels), np.int64)
         first = run.first_selected
         self.labeled_iter_[pool] = np.where(first == NEVER, -1, first + 1)
+
+    def _looked_at(self, problem: Problem, seed: int) -> Problem:
+        """With the features of a frozen trunk, if it is one, for all trainings at once."""
+        if not (self.options or {}).get("frozen"):
+            return problem
+        # How much self-training selects is not known yet, and features do not depend on it.
+        spec = make_spec(**self._arguments(replace(problem.setting, oracle_share=1.0), seed))
+        device = choose_device(self.device)
+        precision = Precision(choose_precision(spec.train.precision, device), device)
+        return with_features(problem, spec, precision, quiet=not self.verbose)
 
     def _choose_share(self, problem: Problem, seed: int) -> None:
         """Set O, from an estimate where none was given and there is something to estimate by."""
@@ -360,11 +374,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What `make_spec` takes: plain values, so that they can be pickled."""
         engine = option_types(TrainConfig)
         given = self.options or {}
-        if given.get("frozen"):
-            raise ConfigError(
-                "option frozen: a trained trunk is for image files; take anedl.fit, which shows it "
-                "images as it knows them"
-            )
         # Compiling takes longer than the default number of steps.
         train = {"epochs": self.epochs, "epoch_steps": self.epoch_steps,
                  "batch_size": self.batch_size, "execution": "eager"}  # fmt: skip

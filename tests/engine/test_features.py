@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from anedl.data.dataset import ArrayImages, Dataset, LabelledImages
+from anedl.data.settings import get_setting
 from anedl.engine import features as making
-from anedl.engine.features import with_features
+from anedl.engine.features import Kept, features_of_setting, keep_features, with_features
 from anedl.engine.inference import outputs_of
-from anedl.engine.model import build_method, load_model
+from anedl.engine.model import build_method, load_model, scale_of
 from anedl.engine.precision import Precision
+from anedl.engine.problem import load_problem
 from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, build_stepper, train
 from anedl.errors import ConfigError
@@ -21,7 +24,7 @@ from anedl.networks.frozen_encoder import FrozenEncoder
 FP32 = Precision("fp32", torch.device("cpu"))
 TINY = {
     "epochs": 3, "epoch_steps": 3, "pretrain_epochs": 1, "batch_size": 6, "log_every": 2,
-    "ema_decay": 0.6, "bn_momentum": 0.3, "frozen": True, "feature_views": 2,
+    "ema_decay": 0.6, "bn_momentum": 0.3, "frozen": True, "feature_views": 2, "frozen_side": 0,
 }  # fmt: skip
 
 
@@ -101,25 +104,25 @@ def test_other_methods_learn_from_features_too(looked_at, spec_of, method):
 
 def test_kept_features_are_read_again(problem, spec_of, tmp_path, monkeypatch):
     spec = spec_of()
-    first = with_features(problem, spec, FP32, kept=tmp_path, images_digest="these").features
+    first = with_features(problem, spec, FP32, kept=Kept(tmp_path, "these")).features
     assert len(list(tmp_path.iterdir())) == 5
     monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
-    again = with_features(problem, spec, FP32, kept=tmp_path, images_digest="these").features
+    again = with_features(problem, spec, FP32, kept=Kept(tmp_path, "these")).features
     assert torch.equal(again.plain, first.plain)
     assert torch.equal(again.views, first.views)
     with pytest.raises(AssertionError, match="was asked"):
-        with_features(problem, spec, FP32, kept=tmp_path, images_digest="others")
+        with_features(problem, spec, FP32, kept=Kept(tmp_path, "others"))
 
 
 def test_what_was_cut_off_or_damaged_is_made_again(problem, spec_of, tmp_path, monkeypatch):
     spec = spec_of()
-    first = with_features(problem, spec, FP32, kept=tmp_path).features
+    first = with_features(problem, spec, FP32, kept=Kept(tmp_path)).features
     (tmp_path / "03-strong.safetensors").unlink()
     (tmp_path / "01-weak.safetensors").write_bytes(b"half of it")
     made = []
     real = making._features
     monkeypatch.setattr(making, "_features", lambda *args: made.append(args[1].view) or real(*args))
-    again = with_features(problem, spec, FP32, kept=tmp_path).features
+    again = with_features(problem, spec, FP32, kept=Kept(tmp_path)).features
     assert made == ["weak", "strong"]
     assert torch.equal(again.views, first.views)
 
@@ -132,7 +135,7 @@ def test_a_trunk_without_training_is_not_kept_frozen(problem, spec_of):
 @pytest.mark.parametrize(
     ("method", "options"),
     [("mtc", {}), ("t2t", {}), ("scomatch", {}), ("anedl-plus", {"rotation_weight": 0.5}),
-     ("anedl-plus", {"cutmix": 0.5})],
+     ("anedl-plus", {"cutmix": 0.5, "selected_evidence": 0.0})],
 )  # fmt: skip
 def test_methods_that_change_pixels_are_refused_before_a_look(
     problem, spec_of, method, options, monkeypatch
@@ -149,8 +152,8 @@ def test_views_of_an_image_do_not_depend_on_the_others(problem, looked_at, spec_
 
 
 def test_what_a_longer_try_left_behind_is_removed(problem, spec_of, tmp_path):
-    with_features(problem, spec_of(), FP32, kept=tmp_path)
-    with_features(problem, spec_of(feature_views=1), FP32, kept=tmp_path)
+    with_features(problem, spec_of(), FP32, kept=Kept(tmp_path))
+    with_features(problem, spec_of(feature_views=1), FP32, kept=Kept(tmp_path))
     left = sorted(path.stem for path in tmp_path.iterdir())
     assert left == ["00-plain", "01-weak", "02-strong"]
 
@@ -169,3 +172,131 @@ def test_crops_of_larger_images_need_no_stream(files_problem, trained_backbone):
     assert stepper.stream.capturable
     stepper.begin_epoch(Stage.SELF_TRAIN, 1, 0, None)
     assert np.isfinite(stepper.take_many(2).loss)
+
+
+@pytest.fixture
+def setting_of(tmp_path, monkeypatch, trained_backbone):
+    """Two splits of the digits whose features may be kept in a folder."""
+    monkeypatch.setenv("ANEDL_DATA", str(tmp_path))
+
+    def make(seed, **train):
+        options = {**TINY, "backbone": trained_backbone, **train}
+        spec = make_spec("digits", "supervised", seed, train=options)
+        return spec, load_problem(spec.terms, spec.fold)
+
+    return make
+
+
+def kept_files(root):
+    return sorted(path.name for path in root.glob("features/*/*.safetensors"))
+
+
+def test_all_runs_on_a_data_set_share_its_features(setting_of, tmp_path, monkeypatch):
+    spec, problem = setting_of(0)
+    first = features_of_setting(problem, spec, FP32, None).features
+    assert kept_files(tmp_path) == [
+        "00-plain.safetensors", "01-weak.safetensors", "02-weak.safetensors",
+        "03-strong.safetensors", "04-strong.safetensors",
+    ]  # fmt: skip
+    monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
+    spec, problem = setting_of(1)
+    other = features_of_setting(problem, spec, FP32, None).features
+    assert torch.equal(other.views, first.views)
+    assert other.plain.isfinite().all(), "of all images, whichever a split uses"
+
+
+def test_features_of_another_size_lie_elsewhere(setting_of, tmp_path):
+    for side in (0, 16):
+        spec, problem = setting_of(0, frozen_side=side, feature_views=1)
+        features_of_setting(problem, spec, FP32, None)
+    assert len(list((tmp_path / "features").iterdir())) == 2
+
+
+def test_what_is_made_beforehand_is_found_by_training(setting_of, tmp_path, monkeypatch):
+    spec, _ = setting_of(0)
+    keep_features(spec, FP32.device, None)
+    monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
+    results = train(spec, tmp_path / "run", Surroundings(quiet=True, device="cpu"))
+    assert results["last"]["unseen"] == {}, "the trunk is not asked about other images"
+
+
+def test_without_a_place_to_keep_them_features_are_made_all_the_same(setting_of, tmp_path):
+    (tmp_path / "features").write_text("a file where the folder would be")
+    spec, problem = setting_of(0)
+    bank = features_of_setting(problem, spec, FP32, None).features
+    assert bank.plain_of(problem.split.pool).isfinite().all()
+
+
+@pytest.fixture
+def tested_problem():
+    """A problem of colour images in memory whose test images are a part of their own."""
+    rng = np.random.default_rng(0)
+
+    def part(a_class):
+        labels = np.repeat(np.arange(10), a_class)
+        pixels = rng.integers(0, 256, (len(labels), 8, 8, 3), np.uint8)
+        return LabelledImages(ArrayImages(pixels), labels)
+
+    setting = replace(
+        get_setting("digits"), train_counts=(20,) * 10, test_counts=(4,) * 10,
+        validation_per_class=2, test_cut_per_class=0, mean=(0.5,) * 3, std=(0.25,) * 3,
+    )  # fmt: skip
+    names = tuple("0123456789")
+    return load_problem(setting, 0, dataset=Dataset("colours", names, part(20), part(4)))
+
+
+def test_a_test_part_has_features_too(tested_problem, trained_backbone):
+    spec = make_spec(tested_problem.setting, "supervised", 0,
+                     train={**TINY, "backbone": trained_backbone, "frozen_side": 16})  # fmt: skip
+    looked = with_features(tested_problem, spec, FP32)
+    method = build_method(spec, tested_problem.setting, tested_problem.task, FP32.device)
+    by_images = outputs_of(method, tested_problem.test()[0], FP32)
+    by_features = outputs_of(method, looked.test()[0], FP32)
+    assert looked.test()[0].shape == (len(tested_problem.split.test), 24)
+    torch.testing.assert_close(by_features.logits, by_images.logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("setting", "train", "side"),
+    [("cifar100-55/50", {"frozen": True}, 128), ("cifar100-55/50", {}, 0),
+     ("cifar100-55/50", {"frozen": True, "frozen_side": 96}, 96),
+     ("imagenet30-20/130", {"frozen": True}, 0)],
+)  # fmt: skip
+def test_small_images_of_a_setting_are_enlarged_for_a_frozen_trunk(setting, train, side):
+    backbone = {"backbone": "efficientnet-lite0"}
+    assert (
+        make_spec(setting, "supervised", 0, train={**train, **backbone}).train.frozen_side == side
+    )
+
+
+def test_only_a_frozen_trunk_enlarges():
+    with pytest.raises(ConfigError, match="is for a frozen trunk"):
+        make_spec("digits", "supervised", 0, train={"frozen_side": 64})
+
+
+@pytest.mark.parametrize(
+    ("setting", "frozen", "expected"),
+    [("cifar100-55/50", True, (0.01, 0.0, 0.0)), ("cifar100-55/50", False, (0.00125, 0.0, 0.5)),
+     ("digits", True, (0.01, 0.0, 0.0))],
+)  # fmt: skip
+def test_our_recipe_behind_a_frozen_trunk(setting, frozen, expected, trained_backbone):
+    train = {"frozen": frozen, "backbone": trained_backbone}
+    options = make_spec(setting, "anedl-plus", 0, train=train).options
+    assert (options.kl_weight, options.selected_evidence, options.rotation_weight) == expected
+
+
+def test_of_ones_own_images_those_selected_teach_evidence_too(files_problem, trained_backbone):
+    setting = replace(files_problem().setting, dataset="own")
+    train = {"frozen": True, "backbone": trained_backbone}
+    assert make_spec(setting, "anedl-plus", 0, train=train).options.selected_evidence == 1.0
+    given = {"selected_evidence": 0.5}
+    options = make_spec(setting, "anedl-plus", 0, train=train, options=given).options
+    assert options.selected_evidence == 0.5
+
+
+def test_pixels_are_scaled_as_a_trained_trunk_knows_them(trained_backbone):
+    setting = get_setting("cifar100-55/50")
+    assert scale_of("wrn-28-2", setting) == (setting.mean, setting.std)
+    assert scale_of(trained_backbone, setting) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    grey = get_setting("digits")
+    assert scale_of(trained_backbone, grey) == (grey.mean, grey.std)

@@ -57,3 +57,13 @@ def test_what_no_step_changes_has_names(encoder):
     rest = [name for name in names if not name.startswith(encoder.untouched)]
     assert rest
     assert all(name.startswith("adapter.") for name in rest)
+
+
+def test_images_are_enlarged_before_the_trunk_sees_them(trained_backbone, images):
+    plain = FrozenEncoder(trained_backbone, (0.5,) * 3, (0.25,) * 3, 0.1, 32)
+    enlarging = FrozenEncoder(trained_backbone, (0.5,) * 3, (0.25,) * 3, 0.1, 16, side=32)
+    # An image of one colour is the same at any size.
+    flat = images[:, :, :1, :1]
+    small, large = flat.expand(-1, -1, 16, 16), flat.expand(-1, -1, 32, 32)
+    torch.testing.assert_close(enlarging.trunk_features(small), plain.trunk_features(large))
+    assert not torch.equal(enlarging.trunk_features(images), plain.trunk_features(images))

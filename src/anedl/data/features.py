@@ -20,6 +20,7 @@ class FeatureBank:
 
     plain: Tensor  # (N, d) float32: what is judged
     views: Tensor  # (N, 1 + 2·copies, d) float16: plain, weak ones, strong ones; what is learnt
+    test: Tensor | None = None  # (T, d) float32 of a test part, where there is one, plain
 
     @property
     def copies(self) -> int:

@@ -104,6 +104,12 @@ class TrainConfig:
         4, "weak views, and as many strong ones, of which a frozen trunk's features are kept",
         later=True,
     )  # fmt: skip
+    frozen_side: int = option(
+        0,
+        "pixels a side to which images are enlarged for a frozen trunk, 0: as they are; default: "
+        "128 for a setting's images that are smaller, 0 for others",
+        later=True,
+    )
     precision: Literal["auto", "fp32", "bf16", "fp16"] = option(
         "auto",
         "arithmetic of the trunk; auto: bf16 on a GPU that has it, fp16 on others, fp32 on a CPU",
@@ -132,7 +138,7 @@ class TrainConfig:
                      "log_every", "feature_views"):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"option {name}: must be at least 1, got {getattr(self, name)}")
-        for name in ("horizon", "warmup_steps", "fresh_statistics"):
+        for name in ("horizon", "warmup_steps", "fresh_statistics", "frozen_side"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"option {name}: must be 0 or more, got {getattr(self, name)}")
         for name in ("pretrain_share", "cooldown_share"):
@@ -157,6 +163,10 @@ class TrainConfig:
             raise ConfigError(
                 "option fresh_statistics: a frozen trunk keeps the statistics it came with; leave "
                 "out one of the two"
+            )
+        if self.frozen_side and not self.frozen:
+            raise ConfigError(
+                "option frozen_side: is for a frozen trunk; add frozen, or leave it out"
             )
         if self.batch_size % self.accumulate:
             raise ConfigError(
@@ -186,6 +196,14 @@ class TrainConfig:
             bn_momentum=1 / memory if self.bn_momentum is None else self.bn_momentum,
             backbone=self.backbone or backbone,
         )
+
+
+FROZEN_SIDE = 128
+
+
+def frozen_side(dataset: str, image_size: int) -> int:
+    """The default of `frozen_side`; a user's files are decoded at a size that suits the trunk."""
+    return FROZEN_SIDE if dataset != "own" and image_size < FROZEN_SIDE else 0
 
 
 def whole_epochs(share: float, epochs: int) -> int:

@@ -1,4 +1,4 @@
-"""One training at a time in a run folder: two would write each other's checkpoints."""
+"""One process at a time in a folder: where two would overwrite each other, or do the same work."""
 
 import errno
 import fcntl
@@ -43,3 +43,13 @@ def sole_training(folder: Path) -> Iterator[None]:
                 path.unlink(missing_ok=True)
                 with suppress(OSError):
                     path.parent.rmdir()
+
+
+@contextmanager
+def one_after_another(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in this place for `folder`, which is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a+") as file:
+        with suppress(OSError):  # a file system without locks: at worst work is done twice
+            fcntl.lockf(file, fcntl.LOCK_EX)
+        yield

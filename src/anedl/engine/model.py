@@ -21,7 +21,7 @@ from anedl.engine.task import task_of
 from anedl.errors import ConfigError, DataError
 from anedl.methods.base import Method, Task
 from anedl.methods.catalogue import get_method
-from anedl.networks import brings_weights
+from anedl.networks import brings_weights, trained_on
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.frozen_encoder import FrozenEncoder
 
@@ -84,11 +84,18 @@ def build_encoder(spec: RunSpec, setting: Setting, load_weights: bool = True) ->
             f"not worth keeping; name one that was trained, such as efficientnet-lite0 or "
             f"timm:MODEL:pretrained"
         )
-    kind = FrozenEncoder if config.frozen else ImageEncoder
-    return kind(
-        config.backbone, setting.mean, setting.std, config.bn_momentum, setting.image_size,
-        load_weights,
-    )  # fmt: skip
+    mean, std = scale_of(config.backbone, setting)
+    terms = (config.backbone, mean, std, config.bn_momentum, setting.image_size, load_weights)
+    return FrozenEncoder(*terms, config.frozen_side) if config.frozen else ImageEncoder(*terms)
+
+
+def scale_of(backbone: str, setting: Setting) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of pixels (0…1) as the trunk knows them, or of the setting's images."""
+    trained = trained_on(backbone)
+    # A trunk that knows colours says of grey images that it cannot take them.
+    if trained is None or len(trained.mean) != len(setting.mean):
+        return setting.mean, setting.std
+    return trained.mean, trained.std
 
 
 def load_model(folder: Path, model: str = "last", device: str = "auto") -> TrainedModel:

@@ -26,7 +26,7 @@ from anedl.methods.base import Task
 class Problem:
     """A setting with its data and one split of it; `workers` read what is not in memory.
 
-    `features` stand in for the images of the train part, where a frozen trunk has seen them.
+    `features` stand in for the images of either part, where a frozen trunk has seen them.
     """
 
     setting: Setting
@@ -103,6 +103,8 @@ class Problem:
     def _images(self, images: Images, indices: IntArray) -> ImageSet:
         if self.features is not None and images is self.dataset.train.images:
             return self.features.plain_of(indices)
+        if self.features is not None and self.features.test is not None:
+            return self.features.test[torch.tensor(indices)]
         if isinstance(images, ArrayImages) and self._as_they_are(images):
             return pixels_of(images, indices)
         return ImageBatches(images, indices, self.host_augment, self.workers)

@@ -43,9 +43,10 @@ def write_results(
     last_epoch = spec.train.epochs - 1
     say(f"looking at {len(problem.split.pool):,} pool images")
     pool = outputs_of(average, problem.pool(), precision)
-    # A user's minutes are for their own images; `anedl evaluate` looks at the others on demand.
-    is_own = problem.setting.dataset == OWN
-    unseen = {} if is_own else default_outliers(problem.setting, data_root, problem.workers)
+    # A user's minutes are for their own images, and a trunk that is large for the machine has
+    # seen those of the setting once; `anedl evaluate` looks at others on demand.
+    skipped = problem.setting.dataset == OWN or spec.train.frozen
+    unseen = {} if skipped else default_outliers(problem.setting, data_root, problem.workers)
 
     def tested(*names: str) -> dict[str, Any]:
         """Figures of `average` as it now is; its outputs are saved under each of the names."""

@@ -18,6 +18,7 @@ from anedl.engine.config import (
     LENGTH_OPTIONS,
     Budget,
     TrainConfig,
+    frozen_side,
     pretraining_of_each,
     restart_epochs,
     train_defaults,
@@ -149,7 +150,10 @@ def make_spec(
     name = full_name(method)
     entry = get_method(name)
     _check_names(entry, options or {})
-    config = _train_config(a_setting.dataset, entry, budget, train or {})
+    given = dict(train or {})
+    if given.get("frozen"):
+        given.setdefault("frozen_side", frozen_side(a_setting.dataset, a_setting.image_size))
+    config = _train_config(a_setting.dataset, entry, budget, given)
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
     method_config.check_wishes()
     config = config.resolved(a_setting.backbone, method_config.networks_in_turn)
@@ -260,6 +264,8 @@ def _method_config(
     """The method's options in their layers; those in epochs scaled to the length of the run."""
     config_type = entry.method.config_type
     stated = {**entry.options, **entry.by_dataset.get(dataset, {})}
+    if train.frozen:
+        stated |= {**entry.frozen, **entry.frozen_by_dataset.get(dataset, {})}
     for name, dropped in config_type.drops.items():
         if name in given:
             stated.pop(dropped, None)

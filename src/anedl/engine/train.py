@@ -22,7 +22,7 @@ from anedl.engine.checkpoint import (
 from anedl.engine.differences import describe_differences, differing_options
 from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
-from anedl.engine.features import with_features
+from anedl.engine.features import features_of_setting, with_features
 from anedl.engine.judge import judge
 from anedl.engine.load import problem_of
 from anedl.engine.lock import sole_training
@@ -82,12 +82,17 @@ def _train(
     if (folder / "config.json").exists():  # else the folder may be anything, a user's home too
         sweep(folder)
     device = choose_device(surroundings.device)
+    of_setting = problem is None and spec.own is None
     if problem is None:
         problem = problem_of(spec, folder, surroundings.data_root)
     wake(device)
     problem = replace(problem, workers=worker_count(surroundings.workers))
     _check_split(folder / "split.json", problem)
     precision = Precision(choose_precision(spec.train.precision, device), device)
+    if of_setting:
+        problem = features_of_setting(
+            problem, spec, precision, surroundings.data_root, surroundings.quiet
+        )
     problem = with_features(problem, spec, precision, surroundings.quiet)
     resident = is_resident(spec.train.stream, problem)
     display = Display(f"{spec.method} on {spec.setting}, seed {spec.seed}:", spec.train.steps,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from anedl.data.batches import ImageBatches
-from anedl.engine.features import BATCH, with_features
+from anedl.engine.features import BATCH, Kept, with_features
 from anedl.engine.model import build_encoder, choose_device
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem
@@ -53,7 +53,7 @@ def looked_at(
     assert isinstance(choice.value, int)
     looked = with_features(
         problem, _draft(problem, wishes, choice.value), precision, wishes.quiet,
-        gathered.cache.folder / "features", _digest(gathered),
+        Kept(gathered.cache.folder / "features", _digest(gathered)),
     )  # fmt: skip
     spent = (time.monotonic() - began) / 60
     return looked, choice, max(wishes.minutes - spent, LEAST_TRAINING * wishes.minutes)

@@ -37,11 +37,6 @@ from anedl.networks import brings_weights, build_backbone, trained_on
 from anedl.networks.timm_backbone import PREFIX
 from anedl.options import option_types
 
-# Behind a frozen trunk the evidential head tells labelled images from the pile's by heart, unless
-# selected ones teach it too: ten points of AUROC on development draws, and still one where most
-# features are left out in training, which helps as much (docs/fit.md).
-FROZEN_OPTIONS = {"anedl-plus": {"selected_evidence": 1.0}}
-
 LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not stretched
 
 
@@ -240,7 +235,6 @@ def _options(
         train["frozen"] = True
         views = next((choice.value for choice in taken if choice.name == "feature views"), None)
         train |= {} if views is None else {"feature_views": views}
-        options |= FROZEN_OPTIONS.get(method, {})
     if method == wishes.method:
         of_engine = option_types(TrainConfig)
         train |= {name: value for name, value in wishes.options.items() if name in of_engine}

@@ -5,6 +5,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from anedl.networks.encoder import ImageEncoder
 
@@ -19,7 +20,8 @@ class FrozenEncoder(ImageEncoder):
     """Features (N, feature_width) of uint8 images (N, C, H, W), or of what the trunk made of them.
 
     The trunk's features of an image never change, so they can be made once and be passed in their
-    place, (N, trunk_width).
+    place, (N, trunk_width). Where `side` is not 0, images are brought to so many pixels a side
+    first: a trunk that knows photographs of 224 pixels finds little in one of 32.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class FrozenEncoder(ImageEncoder):
         bn_momentum: float,
         image_size: int | None = None,
         load_weights: bool = True,
+        side: int = 0,
     ) -> None:
-        super().__init__(backbone, mean, std, bn_momentum, image_size, load_weights)
+        super().__init__(backbone, mean, std, bn_momentum, side or image_size, load_weights)
+        self.side = side
         self.trunk.requires_grad_(False)
         # On a CPU up to twice as fast; on a GPU what the engine takes anyway.
         self.trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -66,6 +70,8 @@ class FrozenEncoder(ImageEncoder):
     @torch.no_grad()
     def trunk_features(self, images: Tensor) -> Tensor:
         """What the trunk makes of (N, C, H, W) uint8 images, (N, trunk_width)."""
-        normalised = self.normalise(images).contiguous(memory_format=torch.channels_last)
-        features: Tensor = self.trunk(normalised)
+        seen = self.normalise(images)
+        if self.side:
+            seen = interpolate(seen, size=(self.side, self.side), mode="bicubic")
+        features: Tensor = self.trunk(seen.contiguous(memory_format=torch.channels_last))
         return features

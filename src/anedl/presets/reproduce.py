@@ -169,6 +169,7 @@ def run_experiment(
             )
     for one in unrecorded:
         record(one)
+    _keep_features(missing, place)
     ended = train_jobs([_job(one, terms) for one in missing], place, end)
     failures = [done for done in ended if done.error is not None]
     if any(spec_of(one.row, one.seed, terms).digest != one.spec.digest for one in planned):
@@ -206,6 +207,21 @@ def missing_data(planned: Sequence[Planned], root: Path | None = None) -> str:
         except DataError as error:
             lines.append(f"  {', '.join(names)}: {error}")
     return "\n".join(lines)
+
+
+def _keep_features(planned: Sequence[Planned], place: Place) -> None:
+    """Let frozen trunks look at their images, once, with the whole machine."""
+    frozen = [one.spec for one in planned if one.spec.train.frozen]
+    alike: dict[tuple[Any, ...], RunSpec] = {}
+    for spec in frozen:
+        train = spec.train
+        alike[spec.terms.dataset, train.backbone, train.frozen_side, train.feature_views,
+              train.precision] = spec  # fmt: skip
+    for spec in alike.values():
+        from anedl.engine.features import keep_features
+        from anedl.engine.model import choose_device
+
+        keep_features(spec, choose_device(place.device), place.data_root, quiet=False)
 
 
 def _check_writable(*folders: Path) -> None:
