@@ -11,9 +11,8 @@ import argparse
 import warnings
 from pathlib import Path
 
-import numpy as np
 import torch
-from rich.console import Console
+from origin import origin
 from scipy.special import logsumexp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -27,7 +26,8 @@ from anedl.engine.problem import load_problem
 from anedl.engine.spec import make_spec
 from anedl.files import write_json
 
-STRENGTHS = (1e-3, 3e-3, 1e-2, 3e-2)
+CPU = Precision("fp32", torch.device("cpu"))
+STRENGTHS = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # on features of deviation one
 
 
 def probed(setting, seed, development, trunk, views, root):
@@ -35,14 +35,14 @@ def probed(setting, seed, development, trunk, views, root):
     train = {"frozen": True, "backbone": trunk, "feature_views": views}
     spec = make_spec(setting, "supervised", seed, development=development, train=train)
     problem = load_problem(spec.terms, spec.fold, development, root=root)
-    precision = Precision("fp32", torch.device("cpu"))
-    problem = features_of_setting(problem, spec, precision, root, quiet=False)
-    (x, y), (x_valid, y_valid), (x_test, y_test) = (
-        (images.numpy().astype(np.float64), labels.numpy())
-        for images, labels in (problem.labelled(), problem.validation(), problem.test())
-    )
+    problem = features_of_setting(problem, spec, CPU, root, quiet=False)
+    x = problem.images_at(problem.split.labelled).numpy()
+    y = problem.split.labelled_targets(problem.dataset.train.labels)
+    x_valid, y_valid = problem.validation()
+    x_test, y_test = problem.test()
+    x_valid, x_test = x_valid.numpy(), x_test.numpy()
     scale = x.std()
-    models = [LogisticRegression(C=c * scale**2, max_iter=300).fit(x / scale, y) for c in STRENGTHS]
+    models = [LogisticRegression(C=c, max_iter=300).fit(x / scale, y) for c in STRENGTHS]
     model = max(models, key=lambda one: one.score(x_valid / scale, y_valid))
     known = y_test >= 0
     logits = model.decision_function(x_test / scale)
@@ -66,7 +66,9 @@ def main():
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--dev", action="store_true", help="the development split")
     parser.add_argument("--backbone", default="efficientnet-lite0")
-    parser.add_argument("--feature-views", type=int, default=2, help="of the features that are kept")
+    parser.add_argument(
+        "--feature-views", type=int, default=2, help="of the features that are kept"
+    )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
     wishes = parser.parse_args()
@@ -75,10 +77,10 @@ def main():
     for seed in wishes.seeds:
         found[seed] = probed(wishes.setting, seed, wishes.dev, wishes.backbone,
                              wishes.feature_views, wishes.data)  # fmt: skip
-        Console().print(seed, found[seed])
+        print(seed, found[seed])
     if wishes.out:
-        write_json(wishes.out, {"setting": wishes.setting, "development": wishes.dev,
-                                "backbone": wishes.backbone, "seeds": found})  # fmt: skip
+        terms = {"setting": wishes.setting, "development": wishes.dev, "backbone": wishes.backbone}
+        write_json(wishes.out, origin("cpu") | terms | {"seeds": found})
 
 
 if __name__ == "__main__":

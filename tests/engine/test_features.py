@@ -10,6 +10,7 @@ import torch
 from anedl.data.dataset import ArrayImages, Dataset, LabelledImages
 from anedl.data.settings import get_setting
 from anedl.engine import features as making
+from anedl.engine.differences import differing_options
 from anedl.engine.features import Kept, features_of_setting, keep_features, with_features
 from anedl.engine.inference import outputs_of
 from anedl.engine.model import build_method, load_model, scale_of
@@ -300,3 +301,14 @@ def test_pixels_are_scaled_as_a_trained_trunk_knows_them(trained_backbone):
     assert scale_of(trained_backbone, setting) == ((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     grey = get_setting("digits")
     assert scale_of(trained_backbone, grey) == (grey.mean, grey.std)
+
+
+def test_what_a_method_has_behind_a_frozen_trunk_is_no_difference(trained_backbone):
+    train = {"frozen": True, "backbone": trained_backbone, "epochs": 20}
+    spec = make_spec("cifar100-55/50", "anedl-plus", 0, train=train)
+    assert differing_options(spec.to_json()) == {
+        "frozen": True, "backbone": trained_backbone, "epochs": 20,
+    }  # fmt: skip
+    released = {"kl_weight": 0.00125}
+    other = make_spec("cifar100-55/50", "anedl-plus", 0, train=train, options=released)
+    assert differing_options(other.to_json())["kl_weight"] == 0.00125

@@ -15,24 +15,28 @@ from anedl.options import from_json, later_defaults
 SET_BY_A_RUN = ("epochs", "epoch_steps")
 """Lengths that a run of no named budget may choose; the others follow from them."""
 
+FROZEN_BY_A_RUN = ("frozen", "backbone")
+
 
 def differing_options(config: dict[str, Any]) -> dict[str, Any]:
     """The options in a `config.json` that are not the named method's defaults under its budget.
 
     What a method or the engine fits to the length of a run is no difference in a run of another
-    length; that length is. A method from a file is asked as the file now is, so this is answered
-    when a run begins and kept with it.
+    length; that length is. Nor is what it has behind a frozen trunk; that trunk is. A method from a
+    file is asked as the file now is, so this is answered when a run begins and kept with it.
     """
     own = from_json(Setting, config["own"]) if "own" in config else None
     what = (own or config["setting"], config["method"], config["seed"], config["fold"],
             config["development"], config["pool_limit"])  # fmt: skip
+    frozen = config["train"].get("frozen", False)
+    given = {name: config["train"][name] for name in FROZEN_BY_A_RUN if frozen}
     if config.get("budget", CUSTOM) in BUDGETS:
-        defaults = make_spec(*what, budget=config["budget"]).to_json()
+        defaults = make_spec(*what, budget=config["budget"], train=given).to_json()
     else:
-        length = {name: config["train"][name] for name in SET_BY_A_RUN}
-        defaults = make_spec(*what, train=length).to_json()
-        at_full = make_spec(*what).to_json()["train"]
-        defaults["train"] |= {name: at_full[name] for name in SET_BY_A_RUN}
+        given |= {name: config["train"][name] for name in SET_BY_A_RUN}
+        defaults = make_spec(*what, train=given).to_json()
+    plain = make_spec(*what).to_json()["train"]
+    defaults["train"] |= {name: plain.get(name) for name in given}
     options = get_method(config["method"]).method.config_type
     unsaid = {**later_defaults(TrainConfig), **later_defaults(options)}
     by_default = _as_written({**unsaid, **defaults["train"], **defaults["options"]})
