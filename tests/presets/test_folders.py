@@ -95,10 +95,11 @@ def test_the_comparison_counts_as_a_person_would(tmp_path):
         ("review", "two", "two"), ("unknown", "two", "two"), ("unknown", "one", "nine"),
         ("unknown", "one", "foreign"), ("review", "one", "eight"),
     ]  # fmt: skip
+    scores = [9.0, 7.0, 8.0, 5.0, 2.0, 1.0, 2.0, 3.0]
     rows = [
         {"file": f"{number}.png", "state": state, "class": given, "probability": 0.9,
-         "inlier_score": 1.0, "p_value": 0.5}
-        for number, (state, given, _) in enumerate(answers)
+         "inlier_score": score, "p_value": 0.5}
+        for number, ((state, given, _), score) in enumerate(zip(answers, scores, strict=True))
     ]  # fmt: skip
     with (tmp_path / "triage.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="")
@@ -115,6 +116,10 @@ def test_the_comparison_counts_as_a_person_would(tmp_path):
     assert found.accepted_known == Share(1, 2)
     assert found.inlier_loss == Share(1, 4)
     assert found.strangers == Share(4, 8)
+    assert found.error == Share(1, 4)
+    # of 16 pairs the known image has the higher score in 4 + 3 + 3 + 1 and ties in one
+    assert found.auroc == pytest.approx(11.5 / 16)
+    assert found.to_json()["error"] == {"count": 1, "of": 4, "share": 0.25}
     assert Share(0, 0).value is None
 
 

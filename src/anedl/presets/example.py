@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from anedl.conformal import clopper_pearson, percent
+from anedl.evaluation.metrics import OUTLIER, auroc
 from anedl.presets.folders import KNOWN, read_truth
 from anedl.triage.table import read_table
 
@@ -47,13 +50,16 @@ class Verdicts:
     accepted_known: Share  # the same among accepted images of a known class
     inlier_loss: Share  # of the images of known classes, those called unknown
     strangers: Share  # of all images, those of no known class
+    error: Share  # of the images of known classes, those whose likeliest class is another
+    auroc: float | None  # known against strangers by the inlier score; None if one kind is missing
 
     def to_json(self) -> dict[str, Any]:
-        """Every share with its counts."""
+        """Every share with its counts, and the AUROC."""
+        shares = {name: share for name, share in vars(self).items() if isinstance(share, Share)}
         return {
             name: {"count": share.count, "of": share.total, "share": share.value}
-            for name, share in vars(self).items()
-        }
+            for name, share in shares.items()
+        } | {"auroc": self.auroc}
 
 
 def compare_with_truth(run: Path, truth: Path, known: Sequence[str] = KNOWN) -> Verdicts:
@@ -74,6 +80,8 @@ def compare_with_truth(run: Path, truth: Path, known: Sequence[str] = KNOWN) -> 
     states_of_inliers = [state for state, _, answer in rows if answer in known]
     accepted = [(given, answer) for state, given, answer in rows if state == "accept"]
     of_known = [(given, answer) for given, answer in accepted if answer in known]
+    targets = np.array([0 if answer in known else OUTLIER for _, _, answer in rows])
+    wrong = [given != answer for _, given, answer in rows if answer in known]
     return Verdicts(
         precision=Share(len(unknown) - sum(unknown), len(unknown)),
         recall=Share(states_of_strangers.count("unknown"), len(states_of_strangers)),
@@ -81,6 +89,8 @@ def compare_with_truth(run: Path, truth: Path, known: Sequence[str] = KNOWN) -> 
         accepted_known=Share(sum(g == answer for g, answer in of_known), len(of_known)),
         inlier_loss=Share(states_of_inliers.count("unknown"), len(states_of_inliers)),
         strangers=Share(len(states_of_strangers), len(rows)),
+        error=Share(sum(wrong), len(wrong)),
+        auroc=auroc(evidence.score, targets) if 0 < len(wrong) < len(rows) else None,
     )
 
 
@@ -88,7 +98,10 @@ def describe(verdicts: Verdicts, run: Path) -> str:
     """The comparison, line by line, each measured share beside what was promised or estimated."""
     summary = json.loads((run / "fit.json").read_text(encoding="utf-8"))
     estimate = summary["pollution"]
+    area = "–" if verdicts.auroc is None else f"{100 * verdicts.auroc:.1f}"
     lines = [
+        ("error on known images", verdicts.error.describe()),
+        ("AUROC, known or not", area),
         ("unknown: precision", verdicts.precision.describe()),
         ("unknown: recall", verdicts.recall.describe()),
         ("accept: right", verdicts.accepted_right.describe()),
