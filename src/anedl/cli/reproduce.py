@@ -72,7 +72,11 @@ def _add_terms(parser: argparse.ArgumentParser) -> None:
         help="the ledger and the figures (default: results)",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, train none")
-    add_surroundings(parser)
+    add_surroundings(
+        parser,
+        "cpu, cuda, or several GPUs: cuda:0,cuda:1 (default: auto, every GPU there is, a run on "
+        "each; without one, the CPU)",
+    )
 
 
 def _experiment(
@@ -200,6 +204,7 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
     from anedl.ledger.entry import read_ledger
     from anedl.ledger.published import published_file, read_published
     from anedl.ledger.rows import format_duration
+    from anedl.presets.gpus import gpus_of
     from anedl.presets.reproduce import missing_data, plan, to_train
     from anedl.presets.tables import NAMES, published_figure
     from anedl.presets.times import expected_time, stated
@@ -208,7 +213,8 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
     recorded = read_ledger(terms.results)
     digests = {run.config_hash for run in recorded}
     planned = plan(experiment, terms)
-    where = [] if place.device == "auto" else ["--device", place.device]
+    gpus = gpus_of(place.device)
+    where = [] if place.device == "auto" or len(gpus) > 1 else ["--device", place.device]
     where += [] if place.data_root is None else ["--data", str(place.data_root)]
     for one in planned:
         more = [*where, "--out", str(one.folder), *(["--resume"] if one.state == "cut" else [])]
@@ -231,6 +237,7 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
     times = [expected_time(one.spec, recorded) for one in left]
     if known := [found.seconds for found in times if found is not None]:
         of_some = "" if len(known) == len(left) else f" for the {len(known)} of which one is known"
-        print(f"time: about {format_duration(sum(known))} one after the other{of_some}")
+        side = f"; {len(gpus)} GPUs share it, a run on each" if len(gpus) > 1 else ""
+        print(f"time: about {format_duration(sum(known))} one after the other{of_some}{side}")
     if lacking := missing_data(left, place.data_root):
         print(f"data are missing:\n{lacking}")

@@ -71,9 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     add_options(parser, entry.method.config_type, f"options of {method}", "options", entry.options)
 
 
-def add_surroundings(parser: argparse.ArgumentParser) -> None:
+def add_surroundings(
+    parser: argparse.ArgumentParser, devices: str = "cpu, cuda, cuda:1 … (default: auto)"
+) -> None:
     """Declare where to compute and where the data are."""
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: auto)")
+    parser.add_argument("--device", default="auto", help=devices)
     parser.add_argument("--data", type=Path, metavar="ROOT", help="folder of the data sets")
     parser.add_argument("--quiet", action="store_true", help="no progress display")
 

@@ -131,7 +131,19 @@ def how_to_get(folder: Path, model: str) -> str:
 
 
 def choose_device(name: str) -> torch.device:
-    """ "auto" is the GPU where there is one."""
+    """The device of that name; "auto" is the GPU where there is one.
+
+    A GPU with a number becomes the one this process works on: captured graphs and the trunk's own
+    kernels go there and nowhere else.
+    """
+    device = find_device(name)
+    if device.index is not None and device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def find_device(name: str) -> torch.device:
+    """The device of that name, which is there; it is not touched."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -143,7 +155,11 @@ def choose_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device {name!r}: anedl trains on cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("device cuda was asked for, but torch finds no GPU: take --device cpu")
+        raise ConfigError(f"device {name} was asked for, but torch finds no GPU: take --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= (there := torch.cuda.device_count()):
+        raise ConfigError(
+            f"device {name} was asked for, but the last one that torch finds is cuda:{there - 1}"
+        )
     return device
 
 

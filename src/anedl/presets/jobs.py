@@ -1,8 +1,8 @@
 """Training many runs: what is finished is kept, what was cut goes on, what fails loses only itself.
 
-On a CPU one process a core with one thread each: small networks gain nothing from threads. On a GPU
-one run after the other, for two at once only share it, each in a fresh process: compiled steps and
-device errors of one are then no concern of the next.
+On a CPU one process a core with one thread each: small networks gain nothing from threads. On each
+GPU one run after the other, for two at once only share it, each in a fresh process: compiled steps
+and device errors of one are then no concern of the next.
 """
 
 import multiprocessing
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Done:
 class Place:
     """Where jobs are trained."""
 
-    device: str = "auto"
+    device: str = "auto"  # every GPU there is; several: "cuda:0,cuda:1"
     data_root: Path | None = None
     processes: int | None = None  # on a CPU; None: one a core, 0: none but the caller's
 
@@ -57,7 +57,7 @@ def train_jobs(
 
     A run that is finished in its folder is left as it is, one that was cut there goes on.
     """
-    from anedl.engine.model import choose_device
+    from anedl.presets.gpus import gpus_of
 
     ended: dict[int, Done] = {}
 
@@ -69,14 +69,15 @@ def train_jobs(
     if place.processes == 0:
         for index, job in enumerate(jobs):
             end(index, _train(job, place, quiet=True))
+    elif gpus := gpus_of(place.device):
+        _train_on_gpus(jobs, replace(place, device="cuda"), gpus, end)
     else:
-        on_cpu = choose_device(place.device).type == "cpu"
-        workers = min(len(jobs), place.processes or os.cpu_count() or 1) if on_cpu else 1
+        workers = min(len(jobs), place.processes or os.cpu_count() or 1)
         waiting = list(range(len(jobs)))
         if workers > 1:
             waiting = _train_side_by_side(jobs, place, workers, end)
         for index in waiting:
-            end(index, _train_alone(jobs[index], place, quiet=on_cpu))
+            end(index, _train_alone(jobs[index], place))
     return [ended[index] for index in range(len(jobs))]
 
 
@@ -112,21 +113,75 @@ def _train_side_by_side(
                         left.append(index)
                 begin(workers - len(running))
         except BaseException:
-            for process in list((pool._processes or {}).values()):
-                process.terminate()
+            _terminate(pool)
             raise
         left += [index for index, _ in waiting]
     return sorted(left)
 
 
-def _train_alone(job: Job, place: Place, quiet: bool) -> str | None:
-    """Train a job in a process of its own, and wait for it."""
-    call = _train_on_one_core if quiet else _train
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        try:
-            return pool.submit(call, job, place, quiet).result()
-        except BrokenProcessPool:
-            return "its process was ended from outside, perhaps for want of memory"
+def _train_on_gpus(
+    jobs: Sequence[Job], place: Place, gpus: Sequence[str], end: Callable[[int, str | None], None]
+) -> None:
+    """Train the jobs, one at a time on each GPU, and wait for them.
+
+    After Ctrl-C no other begins; those that run hear it too, save, and are waited for. Where
+    something else goes wrong here they are told to.
+    """
+    waiting = iter(enumerate(jobs))
+    free = list(gpus)
+    quiet = min(len(gpus), len(jobs)) > 1  # several bars in one terminal are none
+    running: dict[Future[str | None], tuple[int, str, ProcessPoolExecutor]] = {}
+
+    def begin() -> None:
+        for index, job in islice(waiting, len(free)):
+            gpu = free.pop(0)
+            process = _process(gpu)
+            running[process.submit(_train, job, place, quiet)] = index, gpu, process
+
+    try:
+        begin()
+        while running:
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                index, gpu, process = running.pop(future)
+                process.shutdown()  # and gives its GPU's memory back
+                free.append(gpu)
+                end(index, _outcome(future))
+            begin()
+    except Exception:
+        for _, _, process in running.values():
+            _terminate(process)
+        raise
+    finally:
+        for _, _, process in running.values():
+            process.shutdown()
+
+
+def _train_alone(job: Job, place: Place) -> str | None:
+    """Train a job in a process of its own, on a core, and wait for it."""
+    with _process() as process:
+        return _outcome(process.submit(_train_on_one_core, job, place, True))
+
+
+def _process(gpu: str | None = None) -> ProcessPoolExecutor:
+    """A fresh process; with `gpu` it sees no other one."""
+    from anedl.presets.gpus import see_only
+
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, spawn, *((see_only, (gpu,)) if gpu is not None else ()))
+
+
+def _terminate(pool: ProcessPoolExecutor) -> None:
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+
+
+def _outcome(future: Future[str | None]) -> str | None:
+    """What went wrong with a job that has a process to itself."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return "its process was ended from outside, perhaps for want of memory"
 
 
 def _train_on_one_core(job: Job, place: Place, quiet: bool) -> str | None:

@@ -220,8 +220,10 @@ def _keep_features(planned: Sequence[Planned], place: Place) -> None:
     for spec in alike.values():
         from anedl.engine.features import keep_features
         from anedl.engine.model import choose_device
+        from anedl.presets.gpus import names_of
 
-        keep_features(spec, choose_device(place.device), place.data_root, quiet=False)
+        device = choose_device(names_of(place.device)[0])
+        keep_features(spec, device, place.data_root, quiet=False)
 
 
 def _check_writable(*folders: Path) -> None:
