@@ -38,12 +38,12 @@ TRUNK, SIDE, VIEWS = "efficientnet-lite0", 96, 2
 KNOWN, LABELS, TRAINING, PILE = 5, 40, 25, 2000
 LENGTH = {"epochs": 15, "epoch_steps": 40, "batch_size": 64}
 CPU = Precision("fp32", torch.device("cpu"))
-TEACH = {"selected_evidence": 1.0}
+TEACH, DO_NOT = {"selected_evidence": 1.0}, {"selected_evidence": 0.0}
 # Name → method, its options, the share of features that training leaves out, the length.
 VARIANTS = {
     "labels alone": ("supervised", {}, 0.8, LENGTH),
-    "all features, evidence of labels": ("anedl-plus", {}, 0.0, LENGTH),
-    "a fifth of them": ("anedl-plus", {}, 0.8, LENGTH),
+    "all features, evidence of labels": ("anedl-plus", DO_NOT, 0.0, LENGTH),
+    "a fifth of them": ("anedl-plus", DO_NOT, 0.8, LENGTH),
     "evidence of selected images too": ("anedl-plus", TEACH, 0.0, LENGTH),
     "both, as `anedl fit` has it": ("anedl-plus", TEACH, 0.8, LENGTH),
     "three times as long": ("anedl-plus", TEACH, 0.8, {**LENGTH, "epochs": 45}),

@@ -20,7 +20,7 @@ from anedl.data.dataset import ArrayImages, IntArray, UInt8Array
 from anedl.data.labels import is_text, is_unlabelled, with_unknown
 from anedl.data.protocol import Split
 from anedl.data.settings import Setting
-from anedl.engine.config import FROZEN_SIDE, TrainConfig
+from anedl.engine.config import TrainConfig
 from anedl.engine.features import with_features
 from anedl.engine.held_model import HeldModel, Said
 from anedl.engine.in_memory import NEVER, train_in_memory
@@ -378,8 +378,6 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # Compiling takes longer than the default number of steps.
         train = {"epochs": self.epochs, "epoch_steps": self.epoch_steps,
                  "batch_size": self.batch_size, "execution": "eager"}  # fmt: skip
-        if given.get("frozen") and setting.image_size < FROZEN_SIDE:
-            train["frozen_side"] = FROZEN_SIDE
         train |= {name: value for name, value in given.items() if name in engine}
         options = {name: value for name, value in given.items() if name not in engine}
         if self.method_ != self.method:

@@ -9,9 +9,9 @@ import torch
 
 from anedl.data.dataset import ArrayImages, Dataset, LabelledImages
 from anedl.data.settings import get_setting
-from anedl.engine import features as making
+from anedl.engine import inference
 from anedl.engine.differences import differing_options
-from anedl.engine.features import Kept, features_of_setting, keep_features, with_features
+from anedl.engine.features import with_features
 from anedl.engine.inference import outputs_of
 from anedl.engine.model import build_method, load_model, scale_of
 from anedl.engine.precision import Precision
@@ -103,31 +103,6 @@ def test_other_methods_learn_from_features_too(looked_at, spec_of, method):
     assert np.isfinite(stepper.take_many(2).loss)
 
 
-def test_kept_features_are_read_again(problem, spec_of, tmp_path, monkeypatch):
-    spec = spec_of()
-    first = with_features(problem, spec, FP32, kept=Kept(tmp_path, "these")).features
-    assert len(list(tmp_path.iterdir())) == 5
-    monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
-    again = with_features(problem, spec, FP32, kept=Kept(tmp_path, "these")).features
-    assert torch.equal(again.plain, first.plain)
-    assert torch.equal(again.views, first.views)
-    with pytest.raises(AssertionError, match="was asked"):
-        with_features(problem, spec, FP32, kept=Kept(tmp_path, "others"))
-
-
-def test_what_was_cut_off_or_damaged_is_made_again(problem, spec_of, tmp_path, monkeypatch):
-    spec = spec_of()
-    first = with_features(problem, spec, FP32, kept=Kept(tmp_path)).features
-    (tmp_path / "03-strong.safetensors").unlink()
-    (tmp_path / "01-weak.safetensors").write_bytes(b"half of it")
-    made = []
-    real = making._features
-    monkeypatch.setattr(making, "_features", lambda *args: made.append(args[1].view) or real(*args))
-    again = with_features(problem, spec, FP32, kept=Kept(tmp_path)).features
-    assert made == ["weak", "strong"]
-    assert torch.equal(again.views, first.views)
-
-
 def test_a_trunk_without_training_is_not_kept_frozen(problem, spec_of):
     with pytest.raises(ConfigError, match="begins with random weights"):
         with_features(problem, spec_of(backbone="wrn-10-1"), FP32)
@@ -152,13 +127,6 @@ def test_views_of_an_image_do_not_depend_on_the_others(problem, looked_at, spec_
     assert torch.equal(fewer.views_of(split.pool), looked_at.features.views_of(split.pool))
 
 
-def test_what_a_longer_try_left_behind_is_removed(problem, spec_of, tmp_path):
-    with_features(problem, spec_of(), FP32, kept=Kept(tmp_path))
-    with_features(problem, spec_of(feature_views=1), FP32, kept=Kept(tmp_path))
-    left = sorted(path.stem for path in tmp_path.iterdir())
-    assert left == ["00-plain", "01-weak", "02-strong"]
-
-
 def test_statistics_of_a_frozen_trunk_are_not_measured_anew(spec_of):
     with pytest.raises(ConfigError, match="keeps the statistics it came with"):
         spec_of(fresh_statistics=5)
@@ -173,59 +141,6 @@ def test_crops_of_larger_images_need_no_stream(files_problem, trained_backbone):
     assert stepper.stream.capturable
     stepper.begin_epoch(Stage.SELF_TRAIN, 1, 0, None)
     assert np.isfinite(stepper.take_many(2).loss)
-
-
-@pytest.fixture
-def setting_of(tmp_path, monkeypatch, trained_backbone):
-    """Two splits of the digits whose features may be kept in a folder."""
-    monkeypatch.setenv("ANEDL_DATA", str(tmp_path))
-
-    def make(seed, **train):
-        options = {**TINY, "backbone": trained_backbone, **train}
-        spec = make_spec("digits", "supervised", seed, train=options)
-        return spec, load_problem(spec.terms, spec.fold)
-
-    return make
-
-
-def kept_files(root):
-    return sorted(path.name for path in root.glob("features/*/*.safetensors"))
-
-
-def test_all_runs_on_a_data_set_share_its_features(setting_of, tmp_path, monkeypatch):
-    spec, problem = setting_of(0)
-    first = features_of_setting(problem, spec, FP32, None).features
-    assert kept_files(tmp_path) == [
-        "00-plain.safetensors", "01-weak.safetensors", "02-weak.safetensors",
-        "03-strong.safetensors", "04-strong.safetensors",
-    ]  # fmt: skip
-    monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
-    spec, problem = setting_of(1)
-    other = features_of_setting(problem, spec, FP32, None).features
-    assert torch.equal(other.views, first.views)
-    assert other.plain.isfinite().all(), "of all images, whichever a split uses"
-
-
-def test_features_of_another_size_lie_elsewhere(setting_of, tmp_path):
-    for side in (0, 16):
-        spec, problem = setting_of(0, frozen_side=side, feature_views=1)
-        features_of_setting(problem, spec, FP32, None)
-    assert len(list((tmp_path / "features").iterdir())) == 2
-
-
-def test_what_is_made_beforehand_is_found_by_training(setting_of, tmp_path, monkeypatch):
-    spec, _ = setting_of(0)
-    keep_features(spec, FP32.device, None)
-    monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
-    results = train(spec, tmp_path / "run", Surroundings(quiet=True, device="cpu"))
-    assert results["last"]["unseen"] == {}, "the trunk is not asked about other images"
-
-
-def test_without_a_place_to_keep_them_features_are_made_all_the_same(setting_of, tmp_path):
-    (tmp_path / "features").write_text("a file where the folder would be")
-    spec, problem = setting_of(0)
-    bank = features_of_setting(problem, spec, FP32, None).features
-    assert bank.plain_of(problem.split.pool).isfinite().all()
 
 
 @pytest.fixture
@@ -278,7 +193,7 @@ def test_only_a_frozen_trunk_enlarges():
 @pytest.mark.parametrize(
     ("setting", "frozen", "expected"),
     [("cifar100-55/50", True, (0.01, 0.0, 0.0)), ("cifar100-55/50", False, (0.00125, 0.0, 0.5)),
-     ("digits", True, (0.01, 0.0, 0.0))],
+     ("digits", True, (0.01, 1.0, 0.0))],
 )  # fmt: skip
 def test_our_recipe_behind_a_frozen_trunk(setting, frozen, expected, trained_backbone):
     train = {"frozen": frozen, "backbone": trained_backbone}
@@ -312,3 +227,31 @@ def test_what_a_method_has_behind_a_frozen_trunk_is_no_difference(trained_backbo
     released = {"kl_weight": 0.00125}
     other = make_spec("cifar100-55/50", "anedl-plus", 0, train=train, options=released)
     assert differing_options(other.to_json())["kl_weight"] == 0.00125
+
+
+def test_nothing_is_enlarged_to_less(trained_backbone):
+    train = {"frozen": True, "backbone": trained_backbone, "frozen_side": 24}
+    with pytest.raises(ConfigError, match="24 is less than the 32 pixels"):
+        make_spec("cifar100-55/50", "supervised", 0, train=train)
+
+
+def test_what_is_judged_at_once_goes_by_what_the_trunk_sees(problem, spec_of, monkeypatch):
+    sizes = []
+    real = FrozenEncoder.trunk_features
+
+    def counted(self, images):
+        sizes.append(len(images))
+        return real(self, images)
+
+    monkeypatch.setattr(FrozenEncoder, "trunk_features", counted)
+    monkeypatch.setattr(inference, "MOST_PIXELS", 3 * 16 * 16)
+    method = build_method(spec_of(frozen_side=16), problem.setting, problem.task, FP32.device)
+    outputs_of(method, problem.pool(), FP32)
+    assert max(sizes) == 3
+
+
+def test_a_run_gives_back_the_views_that_its_steps_have_copied(looked_at):
+    judged = looked_at.to_be_judged()
+    assert judged.features.views.numel() == 0
+    assert torch.equal(judged.pool(), looked_at.pool())
+    assert torch.equal(judged.validation()[0], looked_at.validation()[0])

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from anedl.engine.lock import sole_training
+from anedl.engine.lock import one_after_another, sole_training
 from anedl.errors import ConfigError
 
 # Says that it has the lock, and keeps it until it is killed; a child of it lives on for a while.
@@ -45,3 +45,31 @@ def test_a_folder_in_which_somebody_trains_is_refused(tiny_spec, tiny_run, tmp_p
         holder.kill()
     assert not (tmp_path / "config.json").exists()
     tiny_run(tiny_spec(), tmp_path)
+
+
+WAITED_FOR = """
+import pathlib, sys
+from anedl.engine.lock import one_after_another
+with one_after_another(pathlib.Path(sys.argv[1])):
+    print("has it", flush=True)
+    sys.stdin.readline()
+    (pathlib.Path(sys.argv[1]) / "done").touch()
+"""
+
+
+def test_one_waits_for_another_and_is_told(tmp_path):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITED_FOR, str(tmp_path)], text=True, **pipes
+    ) as other:
+        assert other.stdout.readline() == "has it\n"
+
+        def told():
+            assert not (tmp_path / "done").exists()
+            other.stdin.write("\n")
+            other.stdin.flush()
+
+        with one_after_another(tmp_path, told):
+            assert (tmp_path / "done").exists(), "it had its time"
+    with one_after_another(tmp_path, lambda: pytest.fail("there is nobody")):
+        pass

@@ -127,6 +127,8 @@ def test_what_cannot_be_is_refused_before_anything_is_trained(
 def test_views_are_a_wish_of_their_own():
     with pytest.raises(ConfigError, match="say it with --frozen"):
         Wishes(options={"frozen": True})
+    with pytest.raises(ConfigError, match="choose it with --image-size"):
+        Wishes(options={"frozen_side": 64})
     with pytest.raises(ConfigError, match="--feature-views 0: must be at least 1"):
         Wishes(feature_views=0)
 

@@ -113,6 +113,7 @@ from anedl.methods.anedl import Anedl
 from anedl.methods.anedl_config import AnedlConfig
 from anedl.methods.base import Method
 from anedl.methods.fixmatch import FixMatch
+from anedl.methods.supervised import Supervised
 from anedl.options import option
 
 @dataclass(frozen=True)
@@ -136,6 +137,11 @@ class Other(Anedl):
     config_type = OtherConfig
     engine = {"weight_decay": 0.25}
     like = "anedl-plus"
+
+class Behind(Supervised):
+    """Wants a trained trunk."""
+
+    engine = {"frozen": True, "backbone": "efficientnet-lite0"}
 
 class Lost(Anedl):
     """Like nothing there is."""
@@ -174,6 +180,21 @@ def test_what_a_subclass_states_goes_before_its_parents(subclasses):
     assert ours.options.strength == 0.5
     on_digits = make_spec("digits", f"{subclasses}:Other").options
     assert (on_digits.kl_weight, on_digits.selection_quota) == (0.5, 0.5)
+
+
+def test_a_subclass_has_what_its_parent_has_behind_a_frozen_trunk(subclasses):
+    for setting in ("cifar100-55/50", "digits"):
+        train = {"frozen": True, "backbone": "efficientnet-lite0"}
+        ours, plus = (
+            make_spec(setting, method, train=train).options
+            for method in (f"{subclasses}:Other", "anedl-plus")
+        )
+        assert ours.selected_evidence == plus.selected_evidence
+        assert ours.labelled_views == plus.labelled_views == ("weak", "strong")
+
+
+def test_images_are_enlarged_for_a_trunk_that_a_class_freezes(subclasses):
+    assert make_spec("cifar100-55/50", f"{subclasses}:Behind").train.frozen_side == 128
 
 
 @pytest.mark.parametrize(

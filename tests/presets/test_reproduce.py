@@ -179,6 +179,20 @@ def test_a_run_that_fails_loses_no_other(tmp_path):
     assert "| Broken | 0 | – |" in markdown(outcome)
 
 
+def test_a_method_that_a_frozen_trunk_refuses_loses_no_other(
+    tmp_path, trained_backbone, monkeypatch
+):
+    monkeypatch.setenv("ANEDL_DATA", str(tmp_path))
+    frozen = {**TINY, "frozen": True, "backbone": trained_backbone, "feature_views": 1,
+              "frozen_side": 0}  # fmt: skip
+    experiment = on_digits("table2").with_methods(["supervised", "mtc"])
+    for _ in range(2):  # the second time it is all that is left
+        outcome = run_experiment(experiment, terms(tmp_path, train=frozen), CPU)
+        (failure,) = outcome.failures
+        assert "option frozen: mtc" in failure.error
+        assert len(outcome.runs_of(experiment.rows[0])) == 1
+
+
 def test_auroc_over_m_is_that_of_sums_of_the_largest(folder):
     experiment = on_digits("ablation-m")
     outcome = run_experiment(experiment, terms(folder), CPU)
@@ -407,6 +421,8 @@ def test_a_time_is_that_of_recorded_runs_or_of_measured_steps(folder):
     recorded = expected_time(make_spec("digits", "supervised", 7, train=TINY), [run])
     assert recorded.seconds == run.wall_s
     assert run.device in str(recorded)
+    frozen = {**TINY, "frozen": True, "backbone": "efficientnet-lite0"}
+    assert expected_time(make_spec("digits", "supervised", 7, train=frozen), [run]) is None
 
 
 DYING = '''

@@ -29,6 +29,10 @@ LENGTH_OPTIONS = ("epochs", "epoch_steps", "pretrain_epochs", "horizon", "warmup
 _OF_THE_LOG = ("log_every",)
 
 
+# To this side small images are enlarged for a frozen trunk: at 32 pixels it sees little.
+FROZEN_SIDE = 128
+
+
 def without_log(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options by name, less those that only a log shows."""
     return {name: value for name, value in options.items() if name not in _OF_THE_LOG}
@@ -198,14 +202,6 @@ class TrainConfig:
         )
 
 
-FROZEN_SIDE = 128
-
-
-def frozen_side(dataset: str, image_size: int) -> int:
-    """The default of `frozen_side`; a user's files are decoded at a size that suits the trunk."""
-    return FROZEN_SIDE if dataset != "own" and image_size < FROZEN_SIDE else 0
-
-
 def whole_epochs(share: float, epochs: int) -> int:
     """The whole number of epochs nearest to `share` of the run.
 
@@ -231,6 +227,11 @@ def pretraining_of_each(networks: int, pretrain_epochs: int) -> int:
 def budget_epochs(dataset: str, budget: Budget = "full") -> int:
     """Epochs of a run of this budget on a data set."""
     return EPOCHS[budget].get(dataset, EPOCHS[budget][""])
+
+
+def default_frozen_side(dataset: str, image_size: int) -> int:
+    """Of `frozen_side`; a user's files are decoded at a size that suits the trunk."""
+    return FROZEN_SIDE if dataset != "own" and image_size < FROZEN_SIDE else 0
 
 
 def train_defaults(dataset: str, budget: Budget = "full") -> dict[str, Any]:

@@ -29,12 +29,11 @@ def differing_options(config: dict[str, Any]) -> dict[str, Any]:
     what = (own or config["setting"], config["method"], config["seed"], config["fold"],
             config["development"], config["pool_limit"])  # fmt: skip
     frozen = config["train"].get("frozen", False)
-    given = {name: config["train"][name] for name in FROZEN_BY_A_RUN if frozen}
-    if config.get("budget", CUSTOM) in BUDGETS:
-        defaults = make_spec(*what, budget=config["budget"], train=given).to_json()
-    else:
-        given |= {name: config["train"][name] for name in SET_BY_A_RUN}
-        defaults = make_spec(*what, train=given).to_json()
+    named = config.get("budget", CUSTOM) in BUDGETS
+    follows_from = (*(FROZEN_BY_A_RUN if frozen else ()), *(() if named else SET_BY_A_RUN))
+    given = {name: config["train"][name] for name in follows_from}
+    budget = config["budget"] if named else "full"
+    defaults = make_spec(*what, budget=budget, train=given).to_json()
     plain = make_spec(*what).to_json()["train"]
     defaults["train"] |= {name: plain.get(name) for name in given}
     options = get_method(config["method"]).method.config_type

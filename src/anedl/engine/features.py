@@ -1,30 +1,23 @@
 """Making the features of a run with a frozen trunk: once, a view of all images at a time."""
 
-import hashlib
-import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from anedl.data.batches import ImageBatches
-from anedl.data.dataset import ArrayImages
 from anedl.data.features import FeatureBank, slots_of
 from anedl.data.progress import Progress, TransferBar
 from anedl.data.sources import data_root
-from anedl.engine.lock import one_after_another
+from anedl.engine.kept_features import Kept, Shelf, digest_of_images, key_of, view_seed
 from anedl.engine.model import build_method
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem, load_problem
 from anedl.engine.spec import RunSpec
-from anedl.files import replacing
+from anedl.errors import ConfigError
 from anedl.networks.frozen_encoder import FrozenEncoder
 
 SLOT = 2000  # beyond those of batches and of the selection, so that these views are others
@@ -32,48 +25,33 @@ SLOT = 2000  # beyond those of batches and of the selection, so that these views
 BATCH = {"cuda": 256, "cpu": 16}
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A folder that keeps features from one call to the next, and of which images they are.
-
-    The features of a data set are `shared` by all runs on it, whatever their seed, method and
-    split; those of a user's images belong to one fit, which may change its mind about their number.
-    """
-
-    folder: Path
-    images_digest: str = ""
-    shared: bool = False
-
-
 def features_of_setting(
     problem: Problem, spec: RunSpec, precision: Precision, root: Path | None, quiet: bool = True
 ) -> Problem:
     """The problem with features that are kept beside the data sets, for every run on this one.
 
-    Of images that are read from their files anew each time, or where nothing can be written, they
-    are this run's alone.
+    Where nothing can be written there they are this run's alone.
     """
-    parts = (problem.dataset.train.images, problem.dataset.test.images)
-    folder = data_root(root) / "features"
-    arrays = [part.pixels for part in parts if isinstance(part, ArrayImages) and len(part)]
-    resident = len(arrays) == sum(len(part) > 0 for part in parts)
-    kept = None
-    if spec.train.frozen and resident and _is_writable(folder):
-        digest = hashlib.sha256()
-        for pixels in arrays:
-            digest.update(np.ascontiguousarray(pixels).data)
-        kept = Kept(folder, digest.hexdigest(), shared=True)
+    kept = _place_for(problem, root) if spec.train.frozen else None
     return with_features(problem, spec, precision, quiet, kept)
 
 
 def keep_features(
     spec: RunSpec, device: torch.device, root: Path | None, quiet: bool = True
-) -> None:
-    """Make the features that a run will want, where they are not kept already."""
-    if spec.train.frozen and spec.own is None:
-        precision = Precision(choose_precision(spec.train.precision, device), device)
-        problem = load_problem(spec.terms, spec.fold, spec.development, spec.pool_limit, root)
-        features_of_setting(problem, spec, precision, root, quiet)
+) -> bool:
+    """Make the features that a run will want, where they can be kept and are not yet.
+
+    False: this run would refuse them, as it will say itself.
+    """
+    precision = Precision(choose_precision(spec.train.precision, device), device)
+    problem = load_problem(spec.terms, spec.fold, spec.development, spec.pool_limit, root)
+    if (kept := _place_for(problem, root)) is None:
+        return True
+    try:
+        with_features(problem, spec, precision, quiet, kept)
+    except ConfigError:
+        return False
+    return True
 
 
 def with_features(
@@ -94,31 +72,49 @@ def with_features(
     method = build_method(spec, problem.setting, problem.task, precision.device)
     encoder = method.backbone.eval()
     assert isinstance(encoder, FrozenEncoder)
-    seed = 0 if kept is not None and kept.shared else spec.seed
-    key = _key(problem, spec, encoder, precision, kept.images_digest if kept else "", seed)
-    bar = None if quiet else TransferBar("looking at images", unit="views")
-    looks = _looks(problem, spec, seed, all_images=kept is not None)
-    total = sum(len(look.views) for look in looks)
+    key = key_of(problem, spec, encoder, precision, kept.images_digest if kept else "")
+    shelf = Shelf(kept, key, quiet)
+    looks = _looks(problem, spec, all_images=kept is not None)
     train_images = problem.dataset.train.images
     bank = _empty(len(train_images), len(slots_of(spec.train.feature_views)), encoder.trunk_width)
-    done = 0
-    try:
-        with _place_for(kept, key, [look.file for look in looks]) as folder:
-            for look in looks:
-                features = _read(folder, look.file, key)
-                if features is None:
-                    features = _features(encoder, look.views, precision, bar, done, total)
-                    if look.slot:
-                        features = _halved(features)
-                    if folder is not None:
-                        with replacing(folder / look.file) as temporary:
-                            save_file({"features": features}, temporary, {"key": key})
-                bank = _filled(bank, look, features)
-                done += len(look.views)
-    finally:
-        if bar is not None:
-            bar.close()
+    missing = []
+    for look in looks:
+        if (features := shelf.read(look.file)) is None:
+            missing.append(look)
+        else:
+            bank = _filled(bank, look, features)
+    if missing:
+        bar = None if quiet else TransferBar("looking at images", unit="views")
+        done, total = 0, sum(len(look.views) for look in missing)
+        try:
+            with shelf.alone():
+                for look in missing:
+                    # Another process may have made them while this one waited.
+                    if (features := shelf.read(look.file)) is None:
+                        features = _features(encoder, look.views, precision, bar, done, total)
+                        features = _halved(features) if look.slot else features
+                        shelf.write(look.file, features)
+                    bank = _filled(bank, look, features)
+                    done += len(look.views)
+        finally:
+            if bar is not None:
+                bar.close()
+    shelf.keep_only([look.file for look in looks])
     return replace(problem, features=bank)
+
+
+def _place_for(problem: Problem, root: Path | None) -> Kept | None:
+    """Where all runs on this data set keep features; None where they cannot."""
+    folder = data_root(root) / "features"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return None
+    parts = (problem.dataset.train.images, problem.dataset.test.images)
+    digest = digest_of_images(parts)
+    return None if digest is None else Kept(folder, digest, shared=True)
 
 
 @dataclass(frozen=True)
@@ -130,15 +126,15 @@ class _Look:
     slot: int | None
 
 
-def _looks(problem: Problem, spec: RunSpec, seed: int, all_images: bool) -> list[_Look]:
+def _looks(problem: Problem, spec: RunSpec, all_images: bool) -> list[_Look]:
     images = problem.dataset.train.images
     indices = np.arange(len(images)) if all_images else problem.used_of_train()
     looks = [
         _Look(
             f"{slot:02}-{view}.safetensors",
             ImageBatches(
-                images, indices, problem.host_augment, problem.workers, view, seed, slot, SLOT,
-                by_index=True,
+                images, indices, problem.host_augment, problem.workers, view, view_seed(spec),
+                slot, SLOT, by_index=True,
             ),
             slot,
         )
@@ -159,30 +155,6 @@ def _filled(bank: FeatureBank, look: _Look, features: Tensor) -> FeatureBank:
         bank.plain[rows] = features
     bank.views[rows, look.slot] = _halved(features)
     return bank
-
-
-@contextmanager
-def _place_for(kept: Kept | None, key: str, files: Sequence[str]) -> Iterator[Path | None]:
-    """Where files are kept, for this process alone while it reads and writes them."""
-    if kept is None:
-        yield None
-    elif kept.shared:
-        folder = kept.folder / key[:16]
-        with one_after_another(folder):
-            yield folder
-    else:
-        yield kept.folder
-        for path in kept.folder.glob("*.safetensors"):  # of a try that would have had more views
-            if path.name not in files:
-                path.unlink()
-
-
-def _is_writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK)
 
 
 @torch.no_grad()
@@ -219,39 +191,3 @@ def _halved(features: Tensor) -> Tensor:
     """In half the bytes, as steps learn from them."""
     largest = torch.finfo(torch.float16).max
     return features.clamp(-largest, largest).half()
-
-
-def _key(
-    problem: Problem,
-    spec: RunSpec,
-    encoder: FrozenEncoder,
-    precision: Precision,
-    images_digest: str,
-    seed: int,
-) -> str:
-    """A digest of all that the features depend on but the number of views."""
-    terms = problem.setting
-    weights = hashlib.sha256()
-    for name, value in sorted(encoder.trunk.state_dict().items()):
-        weights.update(name.encode())
-        weights.update(value.detach().cpu().contiguous().numpy().tobytes())
-    mean, std = encoder.normalise.mean.tolist(), encoder.normalise.std.tolist()
-    facts = {
-        "backbone": spec.train.backbone, "weights": weights.hexdigest(), "mean": mean, "std": std,
-        "image_size": terms.image_size, "side": encoder.side, "augmentation": terms.augmentation,
-        "seed": seed, "precision": str(precision.dtype), "images": images_digest,
-    }  # fmt: skip
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _read(folder: Path | None, name: str, key: str) -> Tensor | None:
-    """Features that were kept under this key; None where there are none that can be used."""
-    if folder is None or not (path := folder / name).exists():
-        return None
-    try:
-        with safe_open(path, "pt") as file:
-            if (file.metadata() or {}).get("key") != key:
-                return None
-        return load_file(path)["features"]
-    except (OSError, SafetensorError, KeyError):
-        return None  # damaged: they are made again

@@ -8,6 +8,7 @@ from torch import Tensor
 from anedl.data.batches import ImageSet
 from anedl.engine.precision import Precision
 from anedl.methods.base import Method, Outputs
+from anedl.networks.encoder import ImageEncoder
 
 # Images at once: enough to fill a GPU; few enough for a CPU (1.6 times as fast as 600).
 BATCH = {"cuda": 1000, "cpu": 100}
@@ -33,7 +34,7 @@ def outputs_of(
     with precision.autocast():
         pieces = [
             ask(piece.to(device, non_blocking=True))
-            for piece in batches_of(images, batch or _batch(images, device))
+            for piece in batches_of(images, batch or _batch(images, device, method))
         ]
     method.train(was_training)
     alphas = [piece.alpha for piece in pieces if piece.alpha is not None]
@@ -52,9 +53,11 @@ def batches_of(images: ImageSet, size: int) -> Iterator[Tensor]:
     return images.batches(size)
 
 
-def _batch(images: ImageSet, device: torch.device) -> int:
+def _batch(images: ImageSet, device: torch.device, method: Method) -> int:
     """As many as are quick and memory is sure to allow."""
     if isinstance(images, Tensor) and images.ndim == 2:  # features of images
         return BATCH["cuda"]
     side = images.shape[-1] if isinstance(images, Tensor) else images.side
+    if isinstance(method.backbone, ImageEncoder):
+        side = method.backbone.seen_side(side)
     return min(BATCH[device.type], max(1, MOST_PIXELS // side**2))

@@ -3,7 +3,7 @@
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -46,10 +46,18 @@ def sole_training(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def one_after_another(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this place for `folder`, which is made if need be."""
+def one_after_another(folder: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Wait until no other process is in this place for `folder`, which is made if need be.
+
+    `waits` is called where there is one to wait for.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as file:
         with suppress(OSError):  # a file system without locks: at worst work is done twice
-            fcntl.lockf(file, fcntl.LOCK_EX)
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in _TAKEN:
+                    waits()
+                fcntl.lockf(file, fcntl.LOCK_EX)
         yield

@@ -62,6 +62,12 @@ class Problem:
             pool=pixels_of(images, self.split.pool).to(device),
         )
 
+    def to_be_judged(self) -> "Problem":
+        """Without the features that only steps learn from, which now have their own of them."""
+        if self.features is None:
+            return self
+        return replace(self, features=replace(self.features, views=torch.empty(0)))
+
     def disk_images(self) -> DiskImages:
         """Where the labelled and pool images are; no label of the pool is read."""
         images = self.dataset.train.images
@@ -103,7 +109,8 @@ class Problem:
     def _images(self, images: Images, indices: IntArray) -> ImageSet:
         if self.features is not None and images is self.dataset.train.images:
             return self.features.plain_of(indices)
-        if self.features is not None and self.features.test is not None:
+        if self.features is not None and images is self.dataset.test.images:
+            assert self.features.test is not None
             return self.features.test[torch.tensor(indices)]
         if isinstance(images, ArrayImages) and self._as_they_are(images):
             return pixels_of(images, indices)

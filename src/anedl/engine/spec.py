@@ -18,7 +18,7 @@ from anedl.engine.config import (
     LENGTH_OPTIONS,
     Budget,
     TrainConfig,
-    frozen_side,
+    default_frozen_side,
     pretraining_of_each,
     restart_epochs,
     train_defaults,
@@ -150,10 +150,7 @@ def make_spec(
     name = full_name(method)
     entry = get_method(name)
     _check_names(entry, options or {})
-    given = dict(train or {})
-    if given.get("frozen"):
-        given.setdefault("frozen_side", frozen_side(a_setting.dataset, a_setting.image_size))
-    config = _train_config(a_setting.dataset, entry, budget, given)
+    config = _train_config(a_setting, entry, budget, train or {})
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
     method_config.check_wishes()
     config = config.resolved(a_setting.backbone, method_config.networks_in_turn)
@@ -184,16 +181,17 @@ def _check_names(entry: Entry, given: Mapping[str, Any]) -> None:
 def _budget_name(setting: Setting, entry: Entry, config: TrainConfig) -> str:
     """The budget whose lengths these are, however they were asked for: equal runs, equal names."""
     for budget in BUDGETS:
-        named = _train_config(setting.dataset, entry, budget, {}).resolved(setting.backbone)
+        named = _train_config(setting, entry, budget, {}).resolved(setting.backbone)
         if all(getattr(config, key) == getattr(named, key) for key in LENGTH_OPTIONS):
             return budget
     return CUSTOM
 
 
 def _train_config(
-    dataset: str, entry: Entry, budget: Budget, given: Mapping[str, Any]
+    setting: Setting, entry: Entry, budget: Budget, given: Mapping[str, Any]
 ) -> TrainConfig:
     """The engine's options in their layers."""
+    dataset, side = setting.dataset, setting.image_size
     if {"pretrain_share", "pretrain_epochs"} <= given.keys():
         raise ConfigError("pretrain_share and pretrain_epochs say the same: give one of them")
     of_entry = {**entry.engine, **entry.engine_by_dataset.get(dataset, {})}
@@ -201,7 +199,14 @@ def _train_config(
     layers = {**train_defaults(dataset, budget), **of_entry, **given}
     if "pretrain_epochs" in given:
         layers["pretrain_share"] = None
+    if layers.get("frozen"):
+        layers.setdefault("frozen_side", default_frozen_side(dataset, side))
     config = from_json(TrainConfig, layers)
+    if 0 < config.frozen_side < side:
+        raise ConfigError(
+            f"option frozen_side: {config.frozen_side} is less than the {side} pixels that the "
+            f"images have; it enlarges them, and 0 leaves them as they are"
+        )
     stated = from_json(TrainConfig, {**train_defaults(dataset), **of_entry})
     scaled = {
         name: round(of_entry[name] * config.steps / stated.steps)

@@ -89,11 +89,11 @@ def _train(
     problem = replace(problem, workers=worker_count(surroundings.workers))
     _check_split(folder / "split.json", problem)
     precision = Precision(choose_precision(spec.train.precision, device), device)
+    quiet = surroundings.quiet
     if of_setting:
-        problem = features_of_setting(
-            problem, spec, precision, surroundings.data_root, surroundings.quiet
-        )
-    problem = with_features(problem, spec, precision, surroundings.quiet)
+        problem = features_of_setting(problem, spec, precision, surroundings.data_root, quiet)
+    else:
+        problem = with_features(problem, spec, precision, quiet)
     resident = is_resident(spec.train.stream, problem)
     display = Display(f"{spec.method} on {spec.setting}, seed {spec.seed}:", spec.train.steps,
                       surroundings.quiet)  # fmt: skip
@@ -102,6 +102,7 @@ def _train(
         display.say("compiling: the first steps of a stage take a minute or so, if not cached yet")
     problem = placed(problem, resident, surroundings.quiet)
     stepper = build_stepper(spec, problem, precision, execution)
+    problem = problem.to_be_judged()
     validation, test = problem.validation(), problem.test()
     position = load_checkpoint(folder / "state", stepper, spec.digest) or Position(
         0, None, None, 0.0

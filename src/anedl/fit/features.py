@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from anedl.data.batches import ImageBatches
-from anedl.engine.features import BATCH, Kept, with_features
+from anedl.engine.features import BATCH, with_features
+from anedl.engine.kept_features import Kept
 from anedl.engine.model import build_encoder, choose_device
 from anedl.engine.precision import Precision, choose_precision
 from anedl.engine.problem import Problem

@@ -107,6 +107,11 @@ class Wishes:
                     f"--option {name}=…: say it with --{name.replace('_', '-')}, which holds for "
                     f"every training of a fit"
                 )
+        if "frozen_side" in self.options:
+            raise ConfigError(
+                "--option frozen_side=…: images of files are decoded at the size that the trunk "
+                "sees; choose it with --image-size"
+            )
         if self.method == "supervised":
             raise ConfigError(
                 "--method supervised: the labels alone are trained anyway, to compare with; name "

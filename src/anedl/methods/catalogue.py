@@ -113,7 +113,7 @@ PLUS_FROZEN: Mapping[str, Any] = MappingProxyType(
 # With a few dozen labels in all an evidential head tells these from the pool by heart, unless
 # selected images teach it too: ten points of AUROC on development draws, and still one where most
 # features are left out in training, which helps as much (docs/fit.md).
-PLUS_FROZEN_OWN: Mapping[str, Any] = MappingProxyType({"selected_evidence": 1.0})
+PLUS_FROZEN_FEW: Mapping[str, Any] = MappingProxyType({"selected_evidence": 1.0})
 
 # Every method sees the labelled digits under the same views.
 DIGITS_VIEWS: Mapping[str, Any] = MappingProxyType({"labelled_views": DIGITS["labelled_views"]})
@@ -184,7 +184,7 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
             by_dataset={"digits": PLUS_SHORT, "own": PLUS_SHORT},
             in_epochs={"kl_ramp_epochs": 1},
             frozen=PLUS_FROZEN,
-            frozen_by_dataset={"own": PLUS_FROZEN_OWN},
+            frozen_by_dataset={"own": PLUS_FROZEN_FEW, "digits": PLUS_FROZEN_FEW},
             note="what it adds to the release is ours, chosen on development splits, and not final",
         ),
         "supervised": Entry(
@@ -404,4 +404,7 @@ def _with_defaults_of(parent: Entry, entry: Entry) -> Entry:
         },
         in_epochs=inherited(parent.in_epochs),
         frozen=inherited(parent.frozen),
+        frozen_by_dataset={
+            name: inherited(options) for name, options in parent.frozen_by_dataset.items()
+        },
     )

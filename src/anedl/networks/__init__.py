@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from torch import Tensor, nn
 
 from anedl.errors import ConfigError, unknown_name
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
-from anedl.networks.lite_backbone import LITE, LiteBackbone
+from anedl.networks.lite_backbone import ARCHITECTURE, LITE, LiteBackbone
 from anedl.networks.resnet import ResNet18
 from anedl.networks.timm_backbone import PREFIX, TimmBackbone, timm_trained_on
 from anedl.networks.trained import TrainedOn
@@ -27,6 +28,7 @@ __all__ = [
     "WideResNet",
     "brings_weights",
     "build_backbone",
+    "package_of",
     "trained_on",
 ]
 
@@ -88,6 +90,15 @@ def brings_weights(name: str) -> bool:
     return name in LITE or (
         name.startswith(PREFIX) and bool(name.removeprefix(PREFIX).partition(":")[2])
     )
+
+
+def package_of(name: str) -> str:
+    """The package that a trained backbone's architecture comes from, with its version."""
+    package = PREFIX.rstrip(":") if name.startswith(PREFIX) else ARCHITECTURE
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return package  # its code is there, and nothing that tells which
 
 
 class Normalise(nn.Module):

@@ -30,6 +30,10 @@ class ImageEncoder(nn.Module):
         """How the names begin of parameters and buffers that no training step changes."""
         return ()
 
+    def seen_side(self, side: int) -> int:
+        """Pixels a side that the trunk sees of images with `side`."""
+        return side
+
     def forward(self, images: Tensor) -> Tensor:
         """Normalise and encode."""
         features: Tensor = self.trunk(self.normalise(images))

@@ -67,6 +67,10 @@ class FrozenEncoder(ImageEncoder):
         adapted: Tensor = self.adapter(features)
         return adapted
 
+    def seen_side(self, side: int) -> int:
+        """Pixels a side that the trunk sees of images with `side`."""
+        return self.side or side
+
     @torch.no_grad()
     def trunk_features(self, images: Tensor) -> Tensor:
         """What the trunk makes of (N, C, H, W) uint8 images, (N, trunk_width)."""

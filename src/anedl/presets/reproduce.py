@@ -169,7 +169,7 @@ def run_experiment(
             )
     for one in unrecorded:
         record(one)
-    _keep_features(missing, place)
+    _keep_features(missing, place, quiet=told is None)
     ended = train_jobs([_job(one, terms) for one in missing], place, end)
     failures = [done for done in ended if done.error is not None]
     if any(spec_of(one.row, one.seed, terms).digest != one.spec.digest for one in planned):
@@ -209,21 +209,21 @@ def missing_data(planned: Sequence[Planned], root: Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def _keep_features(planned: Sequence[Planned], place: Place) -> None:
+def _keep_features(planned: Sequence[Planned], place: Place, quiet: bool) -> None:
     """Let frozen trunks look at their images, once, with the whole machine."""
-    frozen = [one.spec for one in planned if one.spec.train.frozen]
-    alike: dict[tuple[Any, ...], RunSpec] = {}
-    for spec in frozen:
-        train = spec.train
-        alike[spec.terms.dataset, train.backbone, train.frozen_side, train.feature_views,
-              train.precision] = spec  # fmt: skip
-    for spec in alike.values():
-        from anedl.engine.features import keep_features
-        from anedl.engine.model import choose_device
-        from anedl.presets.gpus import names_of
+    from anedl.engine.features import keep_features
+    from anedl.engine.model import choose_device
+    from anedl.presets.gpus import names_of
 
-        device = choose_device(names_of(place.device)[0])
-        keep_features(spec, device, place.data_root, quiet=False)
+    seen: set[tuple[Any, ...]] = set()
+    for spec in (one.spec for one in planned if one.spec.train.frozen):
+        train = spec.train
+        what = (spec.terms.dataset, train.backbone, train.frozen_side, train.feature_views,
+                train.precision)  # fmt: skip
+        if what not in seen:
+            device = choose_device(names_of(place.device)[0])
+            if keep_features(spec, device, place.data_root, quiet):
+                seen.add(what)
 
 
 def _check_writable(*folders: Path) -> None:

@@ -45,6 +45,8 @@ def expected_time(spec: RunSpec, recorded: Sequence[LedgerRun] = ()) -> Expected
         for run in recorded
         if (run.setting, run.method, run.steps)
         == (spec.setting, portable_name(spec.method), spec.train.steps)
+        and run.options.get("frozen", False) == spec.train.frozen
+        and run.options.get("backbone", spec.terms.backbone) == spec.train.backbone
     ]
     if like:
         devices = " or ".join(sorted({run.device for run in like}))
