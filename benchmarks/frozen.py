@@ -1,11 +1,13 @@
 """What should learn behind a frozen trunk? Trials on piles of photographs, by their truth.
 
     python benchmarks/frozen.py --out results/studies/frozen.json
+    python benchmarks/frozen.py --training 100 --variants evidence --out FILE
 
-Draws of CIFAR-100: five known classes with 40 labels each, of which 25 train, and a pile of 1,000
-images of these classes among 1,000 of others. EfficientNet-Lite0, trained on ImageNet, looks at
-them once, at 96 pixels. On these draws the recipe of `anedl fit --backbone efficientnet-lite0` was
-chosen, so they are no measure of how well it does elsewhere. A draw takes five minutes on a core.
+Draws of CIFAR-100: five known classes with 40 labels each, of which 25 train (or as many as
+--training says), and a pile of 1,000 images of these classes among 1,000 of others.
+EfficientNet-Lite0, trained on ImageNet, looks at them once, at 96 pixels. On these draws the recipe
+of `anedl fit --backbone efficientnet-lite0` was chosen, so they are no measure of how well it does
+elsewhere. A draw takes five minutes on a core.
 """
 
 import argparse
@@ -35,7 +37,7 @@ from anedl.files import write_json
 from anedl.networks import frozen_encoder, trained_on
 
 TRUNK, SIDE, VIEWS = "efficientnet-lite0", 96, 2
-KNOWN, LABELS, TRAINING, PILE = 5, 40, 25, 2000
+KNOWN, TRAINING, VALIDATION, PILE = 5, 25, 15, 2000
 LENGTH = {"epochs": 15, "epoch_steps": 40, "batch_size": 64}
 CPU = Precision("fp32", torch.device("cpu"))
 TEACH, DO_NOT = {"selected_evidence": 1.0}, {"selected_evidence": 0.0}
@@ -48,18 +50,26 @@ VARIANTS = {
     "both, as `anedl fit` has it": ("anedl-plus", TEACH, 0.8, LENGTH),
     "three times as long": ("anedl-plus", TEACH, 0.8, {**LENGTH, "epochs": 45}),
 }
+# What evidence of selected images brings, where there are more labels than a few.
+EVIDENCE = {
+    f"evidence of selected images {weight:g}":
+        ("anedl-plus", {"selected_evidence": weight}, 0.8, LENGTH)
+    for weight in (0.0, 0.3, 1.0)
+}  # fmt: skip
+GROUPS = {"all": VARIANTS, "evidence": EVIDENCE}
 
 
-def drawn(data, seed):
+def drawn(data, seed, training):
     """A problem of own images, and the truth about its pile: classes 0…4, −1 for strangers."""
+    labels_each = training + VALIDATION
     dataset = load_dataset("cifar100", data)
     pixels, labels = dataset.train.images.pixels, dataset.train.labels
     rng = np.random.default_rng(seed)
     classes = rng.permutation(len(dataset.class_names))[:KNOWN]
     own = [rng.permutation(np.flatnonzero(labels == label)) for label in classes]
     inliers, strangers = PILE // 2 // KNOWN, PILE // 2
-    parts = [of_class[:LABELS] for of_class in own]
-    parts += [of_class[LABELS : LABELS + inliers] for of_class in own]
+    parts = [of_class[:labels_each] for of_class in own]
+    parts += [of_class[labels_each : labels_each + inliers] for of_class in own]
     parts.append(rng.permutation(np.flatnonzero(~np.isin(labels, classes)))[:strangers])
     frame = SIDE * 8 // 7
     frames = np.stack([
@@ -67,19 +77,19 @@ def drawn(data, seed):
         for index in np.concatenate(parts)
     ])  # fmt: skip
     truth = np.repeat(np.r_[np.arange(KNOWN), np.arange(KNOWN), -1],
-                      [LABELS] * KNOWN + [inliers] * KNOWN + [strangers])  # fmt: skip
-    labelled = np.arange(KNOWN * LABELS).reshape(KNOWN, LABELS)
+                      [labels_each] * KNOWN + [inliers] * KNOWN + [strangers])  # fmt: skip
+    labelled = np.arange(KNOWN * labels_each).reshape(KNOWN, labels_each)
     split = Split(
         setting=OWN, fold=0, development=False, known_classes=tuple(range(KNOWN)),
         known_names=tuple(dataset.class_names[label] for label in classes),
-        labelled=labelled[:, :TRAINING].ravel(), validation=labelled[:, TRAINING:].ravel(),
-        pool=np.arange(labelled.size, len(truth)), test=labelled[:, TRAINING:].ravel(),
+        labelled=labelled[:, :training].ravel(), validation=labelled[:, training:].ravel(),
+        pool=np.arange(labelled.size, len(truth)), test=labelled[:, training:].ravel(),
         test_part="train",
     )  # fmt: skip
     trained = trained_on(TRUNK)
     setting = replace(
         get_setting("cifar10-6/50"), name=OWN, dataset=OWN,
-        train_counts=(LABELS,) * KNOWN + (PILE,), test_counts=(0,) * (KNOWN + 1),
+        train_counts=(labels_each,) * KNOWN + (PILE,), test_counts=(0,) * (KNOWN + 1),
         known_classes=split.known_classes, top_m=3,
         oracle_share=0.355, image_size=SIDE, mean=trained.mean, std=trained.std,
         augmentation="imagenet", backbone=TRUNK, folds="one", development_unknowns=0,
@@ -122,19 +132,23 @@ def logistic(problem, truth):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, nargs="+", default=[200, 201, 202, 203])
+    parser.add_argument(
+        "--training", type=int, default=TRAINING, help="labels of a class that train (most: 285)"
+    )
+    parser.add_argument("--variants", choices=GROUPS, default="all")
     parser.add_argument("--data", type=Path, help="folder of the data sets")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
     draws = {}
     for seed in options.draws:
-        problem, truth = drawn(options.data, seed)
+        problem, truth = drawn(options.data, seed, options.training)
         problem = with_features(problem, spec_of(problem, "supervised", {}, LENGTH), CPU)
         found = {"logistic regression": logistic(problem, truth)}
-        for name, variant in VARIANTS.items():
+        for name, variant in GROUPS[options.variants].items():
             found[name] = tried(problem, truth, *variant)
         draws[str(seed)] = {"classes": list(problem.split.known_names), "variants": found}
-        write_json(options.out, origin("cpu") | {"draws": draws})
+        write_json(options.out, origin("cpu") | {"training": options.training, "draws": draws})
     for name in found:
         mean = {key: 100 * np.mean([draw["variants"][name][key] for draw in draws.values()])
                 for key in ("error", "auroc")}  # fmt: skip

@@ -103,7 +103,7 @@ def test_every_gpu_trains_one_run_at_a_time_and_sees_no_other(tmp_path):
             assert earlier["to"] < later["from"]
 
 
-@pytest.mark.parametrize("trouble", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("trouble", [KeyboardInterrupt, SystemExit, OSError])
 def test_after_an_interruption_no_other_run_begins(tmp_path, trouble):
     jobs = jobs_of(tmp_path, *["Witness"] * 4)
 

@@ -1,6 +1,10 @@
 """Experiments on the digits, whole, at a few steps a run."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -484,3 +488,38 @@ def test_an_interruption_leaves_nothing_waiting(tmp_path):
         train_jobs(jobs, Place(device="cpu", processes=2), interrupt)
     finished = [job for job in jobs if (job.folder / "results.json").exists()]
     assert 1 <= len(finished) <= 3
+
+
+TRAINING = """
+import sys
+from pathlib import Path
+from anedl.presets.jobs import Job, Place, train_jobs
+
+if __name__ == "__main__":
+    where = Path(sys.argv[1])
+    train = {"epochs": 500, "epoch_steps": 50, "log_every": 1}
+    jobs = [Job(where / str(seed), {"setting": "digits", "method": "supervised", "seed": seed,
+                                    "train": train}) for seed in range(int(sys.argv[2]))]
+    train_jobs(jobs, Place(device="cpu", processes=2))
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_whoever_is_terminated_leaves_no_process_that_trains_on(tmp_path, jobs):
+    script = tmp_path / "script.py"
+    script.write_text(TRAINING)
+    folders = [tmp_path / str(seed) for seed in range(jobs)]
+    with subprocess.Popen([sys.executable, str(script), str(tmp_path), str(jobs)]) as ours:
+        wait_for(lambda: all((folder / "metrics.jsonl").exists() for folder in folders))
+        ours.terminate()
+        assert ours.wait(60) == 128 + signal.SIGTERM
+    sizes = [(folder / "metrics.jsonl").stat().st_size for folder in folders]
+    time.sleep(1)
+    assert [(folder / "metrics.jsonl").stat().st_size for folder in folders] == sizes
+
+
+def wait_for(true, seconds=120):
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "in vain"
+        time.sleep(0.1)

@@ -7,12 +7,16 @@ and device errors of one are then no concern of the next.
 
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 
@@ -69,16 +73,45 @@ def train_jobs(
     if place.processes == 0:
         for index, job in enumerate(jobs):
             end(index, _train(job, place, quiet=True))
-    elif gpus := gpus_of(place.device):
-        _train_on_gpus(jobs, replace(place, device="cuda"), gpus, end)
     else:
-        workers = min(len(jobs), place.processes or os.cpu_count() or 1)
-        waiting = list(range(len(jobs)))
-        if workers > 1:
-            waiting = _train_side_by_side(jobs, place, workers, end)
-        for index in waiting:
-            end(index, _train_alone(jobs[index], place))
+        with _terminable():
+            if gpus := gpus_of(place.device):
+                _train_on_gpus(jobs, replace(place, device="cuda"), gpus, end)
+            else:
+                _train_on_cores(jobs, place, end)
     return [ended[index] for index in range(len(jobs))]
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the processes of the jobs too, which would train on without anyone to tell.
+
+    What it did before is left to whoever has plans of their own for it.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _train_on_cores(
+    jobs: Sequence[Job], place: Place, end: Callable[[int, str | None], None]
+) -> None:
+    workers = min(len(jobs), place.processes or os.cpu_count() or 1)
+    waiting = list(range(len(jobs)))
+    if workers > 1:
+        waiting = _train_side_by_side(jobs, place, workers, end)
+    for index in waiting:
+        end(index, _train_alone(jobs[index], place))
 
 
 def _train_side_by_side(
@@ -125,7 +158,7 @@ def _train_on_gpus(
     """Train the jobs, one at a time on each GPU, and wait for them.
 
     After Ctrl-C no other begins; those that run hear it too, save, and are waited for. Where
-    something else goes wrong here they are told to.
+    anything else ends this they are told to.
     """
     waiting = iter(enumerate(jobs))
     free = list(gpus)
@@ -148,7 +181,9 @@ def _train_on_gpus(
                 free.append(gpu)
                 end(index, _outcome(future))
             begin()
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         for _, _, process in running.values():
             _terminate(process)
         raise
@@ -160,7 +195,12 @@ def _train_on_gpus(
 def _train_alone(job: Job, place: Place) -> str | None:
     """Train a job in a process of its own, on a core, and wait for it."""
     with _process() as process:
-        return _outcome(process.submit(_train_on_one_core, job, place, True))
+        future = process.submit(_train_on_one_core, job, place, True)
+        try:
+            return _outcome(future)
+        except SystemExit:
+            _terminate(process)
+            raise
 
 
 def _process(gpu: str | None = None) -> ProcessPoolExecutor:
