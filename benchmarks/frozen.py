@@ -47,7 +47,7 @@ VARIANTS = {
     "all features, evidence of labels": ("anedl-plus", DO_NOT, 0.0, LENGTH),
     "a fifth of them": ("anedl-plus", DO_NOT, 0.8, LENGTH),
     "evidence of selected images too": ("anedl-plus", TEACH, 0.0, LENGTH),
-    "both, as `anedl fit` has it": ("anedl-plus", TEACH, 0.8, LENGTH),
+    "both": ("anedl-plus", TEACH, 0.8, LENGTH),
     "three times as long": ("anedl-plus", TEACH, 0.8, {**LENGTH, "epochs": 45}),
 }
 # What evidence of selected images brings, where there are more labels than a few.

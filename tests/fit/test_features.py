@@ -47,7 +47,7 @@ def test_without_a_gpu_a_trained_trunk_is_frozen_and_seen_as_it_was_trained(run)
         assert config["train"].get("feature_views", 4) == VIEWS
         assert config["own"]["mean"] == [0.4, 0.5, 0.6]
         assert config["own"]["image_size"] == 16
-    assert record(folder)["options"]["selected_evidence"] == 1.0
+    assert record(folder)["options"]["selected_evidence"] == 0.3
     assert any("frozen" in line and "no GPU to train it further" in line for line in said)
     assert any("feature views" in line for line in said)
     assert "trained elsewhere and kept as it was" in (folder / "README.md").read_text()
