@@ -27,8 +27,6 @@ BUDGETS: tuple[Budget, ...] = get_args(Budget)
 LENGTH_OPTIONS = ("epochs", "epoch_steps", "pretrain_epochs", "horizon", "warmup_steps")
 # Options that change what is written down, and nothing that is learnt.
 _OF_THE_LOG = ("log_every",)
-
-
 # To this side small images are enlarged for a frozen trunk: at 32 pixels it sees little.
 FROZEN_SIDE = 128
 
