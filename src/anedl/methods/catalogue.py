@@ -170,7 +170,7 @@ METHODS: Mapping[str, Entry] = MappingProxyType(
         ),
         "anedl-released": Entry(
             Anedl,
-            "the same as the authors' released code does it",
+            "ANEDL as the authors' released code does it",
             options=RELEASED,
             engine=RELEASED_ENGINE,
             in_epochs={"kl_ramp_epochs": 1},
