@@ -45,7 +45,7 @@ def main():
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     gpu = device.type == "cuda"
-    precision = Precision(choose_precision("auto", device), device)
+    precision = Precision(choose_precision("auto", device, 32), device)
     torch.backends.cudnn.benchmark = gpu
     cases = [
         ("selection", "wrn-28-2", 32, 44_500 if gpu else 600),

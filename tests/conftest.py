@@ -19,6 +19,12 @@ import torch
 from PIL import Image, ImageOps
 
 
+@pytest.fixture(autouse=True)
+def same_arithmetic_everywhere(monkeypatch):
+    """Tests compute in fp32 on processors, too, that would take bf16 by themselves."""
+    monkeypatch.setattr("anedl.engine.precision.computes_bf16", lambda: False)
+
+
 @pytest.fixture
 def alarm():
     """Fail instead of hanging."""

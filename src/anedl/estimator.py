@@ -27,7 +27,7 @@ from anedl.engine.in_memory import NEVER, train_in_memory
 from anedl.engine.model import choose_device
 from anedl.engine.own import classes_to_sum, make_problem
 from anedl.engine.pool_share import FEWEST_VALIDATION, estimate_pool, share_to_select
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import precision_of
 from anedl.engine.problem import Problem
 from anedl.engine.spec import make_spec
 from anedl.errors import AnedlError
@@ -327,7 +327,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # How much self-training selects is not known yet, and features do not depend on it.
         spec = make_spec(**self._arguments(replace(problem.setting, oracle_share=1.0), seed))
         device = choose_device(self.device)
-        precision = Precision(choose_precision(spec.train.precision, device), device)
+        precision = precision_of(spec, device)
         return with_features(problem, spec, precision, quiet=not self.verbose)
 
     def _choose_share(self, problem: Problem, seed: int) -> None:

@@ -3,29 +3,67 @@
 import pytest
 import torch
 
+from anedl.engine import precision
 from anedl.engine.precision import (
     FIRST_LOSS_SCALE,
     GROWTH_INTERVAL,
     Precision,
     choose_precision,
+    computes_bf16,
+    precision_of,
 )
+from anedl.engine.spec import make_spec
 from anedl.errors import ConfigError
 
 CPU = torch.device("cpu")
 YES, NO = torch.tensor(True), torch.tensor(False)
 
 
-def test_a_cpu_computes_in_fp32_unless_told_otherwise():
-    assert choose_precision("auto", CPU) == "fp32"
-    assert choose_precision("bf16", CPU) == "bf16"
+@pytest.mark.parametrize(
+    ("itself", "side", "chosen"),
+    [(False, 224, "fp32"), (True, 224, "bf16"), (True, 24, "bf16"), (True, 16, "fp32")],
+)
+def test_a_cpu_takes_bf16_where_that_is_faster(monkeypatch, itself, side, chosen):
+    monkeypatch.setattr(precision, "computes_bf16", lambda: itself)
+    assert choose_precision("auto", CPU, side) == chosen
+
+
+def test_what_was_asked_for_is_taken_but_for_fp16_on_a_cpu():
+    assert choose_precision("bf16", CPU, 8) == "bf16"
+    assert choose_precision("fp32", CPU, 224) == "fp32"
     with pytest.raises(ConfigError, match="fp16 needs a GPU"):
-        choose_precision("fp16", CPU)
+        choose_precision("fp16", CPU, 32)
+
+
+@pytest.mark.parametrize(
+    ("found", "itself"),
+    [
+        ({"avx2": True}, False),
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx512_bf16": True}, True),
+        ({"avx512_bf16": False, "amx_bf16": True}, True),
+    ],
+)
+def test_processors_tell_whether_they_compute_bf16(monkeypatch, found, itself):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
+    assert computes_bf16() is itself
+
+
+def test_a_torch_that_does_not_tell_computes_in_fp32(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert computes_bf16() is False
+
+
+@pytest.mark.parametrize(("setting", "chosen"), [("digits", "fp32"), ("cifar100-55/50", "bf16")])
+def test_a_run_asks_for_the_side_of_its_images(monkeypatch, setting, chosen):
+    monkeypatch.setattr(precision, "computes_bf16", lambda: True)
+    assert precision_of(make_spec(setting, "anedl"), CPU).name == chosen
 
 
 @pytest.mark.parametrize(("capability", "chosen"), [((7, 5), "fp16"), ((8, 0), "bf16")])
 def test_a_gpu_computes_in_the_16_bits_it_is_fast_in(monkeypatch, capability, chosen):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert choose_precision("auto", torch.device("cuda")) == chosen
+    assert choose_precision("auto", torch.device("cuda"), 8) == chosen
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from anedl.engine.checkpoint import load_module
 from anedl.engine.inference import outputs_of
 from anedl.engine.model import build_method
 from anedl.engine.precision import Precision
-from anedl.engine.results import write_results
+from anedl.engine.results import describe_machine, write_results
 from anedl.scores import SCORES
 
 
@@ -185,3 +185,14 @@ def test_another_best_model_is_tested_too(finished, problem, monkeypatch, tmp_pa
     assert any("epoch 2" in line for line in said)
     assert written["last"]["test"]["error"] == results["last"]["test"]["error"]
     assert written["best_val"]["test"]["error"] == results["best_val"]["test"]["error"]
+
+
+@pytest.mark.parametrize(("name", "end"), [("fp32", "threads"), ("bf16", "threads, bf16")])
+def test_a_cpu_says_when_it_computed_in_bf16(name, end):
+    assert describe_machine(Precision(name, torch.device("cpu"))).endswith(end)
+
+
+@pytest.mark.parametrize(("name", "said"), [("bf16", "A GPU"), ("fp32", "A GPU, fp32")])
+def test_a_gpu_says_when_it_did_not(monkeypatch, name, said):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "A GPU")
+    assert describe_machine(Precision(name, torch.device("cuda"))) == said

@@ -100,6 +100,7 @@ def test_what_is_compared_is_worth_comparing(whole):
         {"options": (("pseudo_labels", "average"),)},
         {"options": (("pseudo_labels", "average"), ("selection_memory", 0.5), ("cutmix", 0.5))},
         {"options": (("rotation_weight", 0.5), ("forward_passes", "one"))},
+        {"precision": "bf16"},
     ],
     ids=[
         "anedl",
@@ -108,6 +109,7 @@ def test_what_is_compared_is_worth_comparing(whole):
         "average-names",
         "memory-and-cutmix",
         "turned",
+        "bf16",
     ],
 )
 def test_cut_after_every_checkpoint(whole, tiny_run, tmp_path, assert_same_run, case):

@@ -80,10 +80,16 @@ def _version(package: str) -> str | None:
 def _print_devices() -> None:
     import torch
 
+    from anedl.engine.precision import computes_bf16
+
     threads = torch.get_num_threads()
-    print(f"CPU: {os.cpu_count()} cores, torch uses {threads} thread{'s' * (threads != 1)}")
+    arithmetic = "bf16 (images of 8 to 16 pixels in fp32)" if computes_bf16() else "fp32"
+    print(
+        f"CPU: {os.cpu_count()} cores, torch uses {threads} thread{'s' * (threads != 1)}, "
+        f"trains in {arithmetic}"
+    )
     if not torch.cuda.is_available():
-        print("GPU: none that torch can use; training runs in fp32 on the CPU")
+        print("GPU: none that torch can use; training runs on the CPU")
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         bf16 = "bf16" if torch.cuda.get_device_capability(index) >= (8, 0) else "fp16"

@@ -14,7 +14,7 @@ from anedl.data.progress import Progress, TransferBar
 from anedl.data.sources import data_root
 from anedl.engine.kept_features import Kept, Shelf, digest_of_images, key_of, view_seed
 from anedl.engine.model import build_method
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem, load_problem
 from anedl.engine.spec import RunSpec
 from anedl.errors import ConfigError
@@ -43,7 +43,7 @@ def keep_features(
 
     False: this run would refuse them, as it will say itself.
     """
-    precision = Precision(choose_precision(spec.train.precision, device), device)
+    precision = precision_of(spec, device)
     problem = load_problem(spec.terms, spec.fold, spec.development, spec.pool_limit, root)
     if (kept := _place_for(problem, root)) is None:
         return True

@@ -14,7 +14,7 @@ from anedl.data.dataset import UInt8Array
 from anedl.engine.checkpoint import load_module
 from anedl.engine.inference import outputs_of
 from anedl.engine.model import build_method, choose_device
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import Precision, precision_of
 from anedl.engine.spec import make_spec
 from anedl.engine.task import task_of
 from anedl.familiarity import Familiarity
@@ -62,7 +62,7 @@ class HeldModel:
         task = replace(task_of(spec.terms, development=False), pool_size=self.pool_size)
         method = build_method(spec, spec.terms, task, device, load_weights=False)
         load_module(method, load(self.weights))
-        return method.eval(), Precision(choose_precision(spec.train.precision, device), device)
+        return method.eval(), precision_of(spec, device)
 
     def judge(self, images: UInt8Array) -> Said:
         """What the model says of images (N, side, side, channels)."""

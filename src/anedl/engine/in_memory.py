@@ -19,7 +19,7 @@ from anedl.engine.judge import metrics_of
 from anedl.engine.log import Display
 from anedl.engine.model import choose_device
 from anedl.engine.placement import is_resident
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem
 from anedl.engine.restart import restart
 from anedl.engine.selection import select
@@ -62,7 +62,7 @@ def train_in_memory(
 
 def _train(spec: RunSpec, problem: Problem, device: torch.device, quiet: bool) -> InMemoryRun:
     config = spec.train
-    precision = Precision(choose_precision(config.precision, device), device)
+    precision = precision_of(spec, device)
     display = Display(f"{spec.method}, seed {spec.seed}:", config.steps, quiet)
     problem = with_features(problem, spec, precision, quiet)
     resident = is_resident(config.stream, problem)

@@ -14,7 +14,7 @@ from anedl.data.protocol import Split
 from anedl.data.settings import Setting
 from anedl.data.split_file import read_split
 from anedl.engine.checkpoint import load_module
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import Precision, precision_of
 from anedl.engine.run_files import MODEL_FILES
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.task import task_of
@@ -118,7 +118,7 @@ def load_model(folder: Path, model: str = "last", device: str = "auto") -> Train
         raise DataError(
             f"{path}: the model cannot be read ({error}); train the run again"
         ) from error
-    precision = Precision(choose_precision(spec.train.precision, chosen), chosen)
+    precision = precision_of(spec, chosen)
     return TrainedModel(spec, split, method.eval(), precision)
 
 

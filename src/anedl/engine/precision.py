@@ -1,29 +1,58 @@
 """In which arithmetic the trunk runs: fp32, bf16, or fp16 with a loss scale that adapts itself."""
 
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from anedl.errors import ConfigError
 
+if TYPE_CHECKING:
+    from anedl.engine.spec import RunSpec
+
 FIRST_LOSS_SCALE = 2.0**16
 SMALLEST_LOSS_SCALE = 1.0  # a gradient that overflows below it does so by itself
 GROWTH_INTERVAL = 2000  # steps without overflow after which the loss scale doubles
 
+# What multiplies bf16 on a CPU, by torch's names.
+BF16_INSTRUCTIONS = ("avx512_bf16", "amx_bf16")
+# Of smaller images a step takes as long in either (docs/performance.md), and fp32 says nearly the
+# same on every processor.
+LEAST_BF16_SIDE = 24
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def choose_precision(wanted: str, device: torch.device) -> str:
-    """Resolve "auto": bf16 on a GPU with bf16 units, fp16 on an older one, fp32 on a CPU."""
+def computes_bf16() -> bool:
+    """Whether this processor multiplies bf16 by itself; for others it is slower than fp32."""
+    found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return any(bool(found.get(name)) for name in BF16_INSTRUCTIONS)
+
+
+def choose_precision(wanted: str, device: torch.device, side: int) -> str:
+    """Resolve "auto": 16 bits where `device` multiplies them by itself, fp32 elsewhere.
+
+    That is bf16 on a GPU with bf16 units, fp16 on an older one, and bf16 on a CPU with instructions
+    for it where the trunk sees images of more than a few pixels a `side`.
+    """
     if wanted != "auto":
         if wanted == "fp16" and device.type == "cpu":
             raise ConfigError("option precision: fp16 needs a GPU; take fp32 or bf16 on a CPU")
         return wanted
-    if device.type != "cuda":
-        return "fp32"
-    # Ampere (8.0) is the first with bf16 tensor cores; torch emulates bf16 on older ones, slowly.
-    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+    if device.type == "cuda":
+        # Ampere (8.0) is the first with bf16 tensor cores; torch emulates bf16 on older ones,
+        # slowly.
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+    if device.type == "cpu" and side >= LEAST_BF16_SIDE and computes_bf16():
+        return "bf16"
+    return "fp32"
+
+
+def precision_of(spec: "RunSpec", device: torch.device) -> "Precision":
+    """The arithmetic of a run on `device`."""
+    name = choose_precision(spec.train.precision, device, spec.terms.image_size)
+    return Precision(name, device)
 
 
 class Precision:

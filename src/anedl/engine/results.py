@@ -71,7 +71,7 @@ def write_results(
         "config_hash": spec.digest,
         "steps": spec.train.steps,
         "seconds": seconds,
-        "device": describe_device(precision.device),
+        "device": describe_machine(precision),
         "torch": torch.__version__,
         "last": {"epoch": last_epoch, **last},
     }
@@ -146,3 +146,10 @@ def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU {platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def describe_machine(precision: Precision) -> str:
+    """The device, with its arithmetic where that is not what such a device is expected to take."""
+    device = describe_device(precision.device)
+    expected = "bf16" if precision.device.type == "cuda" else "fp32"
+    return device if precision.name == expected else f"{device}, {precision.name}"

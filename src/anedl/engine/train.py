@@ -29,7 +29,7 @@ from anedl.engine.lock import sole_training
 from anedl.engine.log import Display, open_sinks
 from anedl.engine.model import build_method, choose_device, wake
 from anedl.engine.placement import build_stream, is_resident, placed
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem
 from anedl.engine.restart import restart
 from anedl.engine.results import write_results
@@ -88,7 +88,7 @@ def _train(
     wake(device)
     problem = replace(problem, workers=worker_count(surroundings.workers))
     _check_split(folder / "split.json", problem)
-    precision = Precision(choose_precision(spec.train.precision, device), device)
+    precision = precision_of(spec, device)
     quiet = surroundings.quiet
     if of_setting:
         problem = features_of_setting(problem, spec, precision, surroundings.data_root, quiet)

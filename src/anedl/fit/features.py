@@ -36,7 +36,7 @@ def looked_at(
     device = choose_device(wishes.device)
     # As the trainings have it: new images pass the trunk in the same arithmetic.
     wished = wishes.options.get("precision", "auto")
-    precision = Precision(choose_precision(wished, device), device)
+    precision = Precision(choose_precision(wished, device, problem.setting.image_size), device)
     began = time.monotonic()
     count = len(gathered.cache.items)
     if recorded is not None and wishes.feature_views not in (None, recorded):

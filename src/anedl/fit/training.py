@@ -13,7 +13,7 @@ from anedl.engine.config import TrainConfig
 from anedl.engine.differences import describe_differences
 from anedl.engine.model import build_method, choose_device
 from anedl.engine.own import OWN
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import precision_of
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec, read_spec
 from anedl.engine.task import task_of
@@ -208,7 +208,7 @@ def _spec(
     train = {"execution": execution, **train}
     if None in length.values():
         draft = make_spec(problem.setting, method, wishes.seed, train=train, options=options)
-        precision = Precision(choose_precision(draft.train.precision, device), device)
+        precision = precision_of(draft, device)
         compiles = device.type == "cuda" and draft.train.execution != "eager"
         if compiles:
             say("compiling the steps and measuring their speed: a minute or so, the first time")
