@@ -1,5 +1,7 @@
 """Two processes cannot train in one folder."""
 
+import errno
+import fcntl
 import subprocess
 import sys
 
@@ -69,7 +71,31 @@ def test_one_waits_for_another_and_is_told(tmp_path):
             other.stdin.write("\n")
             other.stdin.flush()
 
-        with one_after_another(tmp_path, told):
+        with one_after_another(tmp_path, told) as alone:
             assert (tmp_path / "done").exists(), "it had its time"
-    with one_after_another(tmp_path, lambda: pytest.fail("there is nobody")):
-        pass
+            assert alone
+    with one_after_another(tmp_path, lambda: pytest.fail("there is nobody")) as alone:
+        assert alone
+
+
+def test_without_locks_nobody_waits_and_nobody_is_known_to_be_alone(tmp_path, monkeypatch):
+    def no_locks(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", no_locks)
+    with one_after_another(tmp_path, lambda: pytest.fail("there is nobody")) as alone:
+        assert not alone
+
+
+def test_whoever_cannot_say_that_it_waits_does_not_pass_by(tmp_path):
+    def closed():
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITED_FOR, str(tmp_path)], text=True, **pipes
+    ) as other:
+        assert other.stdout.readline() == "has it\n"
+        with pytest.raises(BrokenPipeError), one_after_another(tmp_path, closed):
+            pytest.fail("the other has it")
+        other.communicate("\n")

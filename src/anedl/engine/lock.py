@@ -46,18 +46,23 @@ def sole_training(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def one_after_another(folder: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+def one_after_another(folder: Path, waits: Callable[[], None] = lambda: None) -> Iterator[bool]:
     """Wait until no other process is in this place for `folder`, which is made if need be.
 
-    `waits` is called where there is one to wait for.
+    `waits` is called where there is one to wait for. Yields whether this process is known to be
+    alone there; on a file system without locks it is not, and at worst work is done twice.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as file:
-        with suppress(OSError):  # a file system without locks: at worst work is done twice
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in _TAKEN:
-                    waits()
+        alone = is_taken = False
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError as error:
+            is_taken = error.errno in _TAKEN
+        if is_taken:
+            waits()
+            with suppress(OSError):
                 fcntl.lockf(file, fcntl.LOCK_EX)
-        yield
+                alone = True
+        yield alone
