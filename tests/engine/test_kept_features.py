@@ -1,11 +1,17 @@
 """Features of a frozen trunk from one call to the next."""
 
 import errno
+import fcntl
+import io
 import os
+import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from anedl.engine import features as making
 from anedl.engine import kept_features
@@ -38,6 +44,10 @@ def no_look(*args):
 
 def full_disk(*args, **keywords):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def too_large(*args, **keywords):
+    raise SafetensorError("I/O error: File too large (os error 27)")  # as the writer tells faults
 
 
 def test_kept_features_are_read_again(problem, spec_of, tmp_path, monkeypatch):
@@ -142,16 +152,33 @@ def test_whoever_finds_them_all_waits_for_nobody(setting_of, tmp_path, monkeypat
     assert torch.equal(features_of_setting(problem, spec, FP32, None).features.views, first.views)
 
 
-def test_a_full_disk_costs_the_keeping_and_not_the_run(setting_of, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("fault", "words"), [(full_disk, "No space left on device"), (too_large, r"(os error 27)")]
+)
+def test_what_cannot_be_written_costs_the_keeping_and_not_the_run(
+    setting_of, tmp_path, monkeypatch, capsys, fault, words
+):
     spec, problem = setting_of(0)
     expected = with_features(problem, spec, FP32).features
-    monkeypatch.setattr(kept_features, "save_file", full_disk)
+    monkeypatch.setattr(kept_features, "save_file", fault)
     bank = features_of_setting(problem, spec, FP32, None, quiet=False).features
     used = problem.used_of_train()
     assert torch.equal(bank.views_of(used), expected.views_of(used))
     said = capsys.readouterr().err
-    assert said.count("No space left on device, so features are made for this run alone") == 1
+    assert said.count(f"{words}, so features are made for this run alone") == 1
     assert kept_files(tmp_path) == []
+
+
+def test_a_run_to_which_nobody_listens_goes_on_without_keeping(setting_of, monkeypatch):
+    def closed(*args):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    spec, problem = setting_of(0)
+    monkeypatch.setattr(kept_features, "save_file", full_disk)
+    monkeypatch.setattr(making, "TransferBar", lambda *args, **keywords: None)
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=closed, flush=closed))
+    bank = features_of_setting(problem, spec, FP32, None, quiet=False).features
+    assert bank.plain_of(problem.split.pool).isfinite().all()
 
 
 def test_a_full_disk_ends_a_fit_which_would_lose_what_it_did(
@@ -178,14 +205,47 @@ def test_a_folder_of_somebody_elses_is_read_where_it_is_whole(setting_of, monkey
     assert "Permission denied, so features are made for this run alone" in capsys.readouterr().err
 
 
-def test_what_a_killed_process_left_half_written_is_removed(setting_of, tmp_path):
+def test_a_folder_that_may_not_be_looked_into_is_done_without(
+    setting_of, tmp_path, monkeypatch, capsys
+):
     spec, problem = setting_of(0, feature_views=1)
     features_of_setting(problem, spec, FP32, None)
     (place,) = (tmp_path / "features").iterdir()
-    (place / ".00-plain.safetensors.1234.tmp").mkdir()
-    (place / "00-plain.safetensors").unlink()
+
+    # As of a folder of somebody else's with mode 0700; the superuser may look into any.
+    def guarded(real):
+        def called(path, *args, **keywords):
+            if place in Path(path).parents:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return real(path, *args, **keywords)
+
+        return called
+
+    for owner, name in ((os, "stat"), (io, "open"), (kept_features, "safe_open")):
+        monkeypatch.setattr(owner, name, guarded(getattr(owner, name)))
+    bank = features_of_setting(problem, spec, FP32, None, quiet=False).features
+    assert bank.plain_of(problem.split.pool).isfinite().all()
+    assert "Permission denied, so features are made for this run alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_what_a_killed_process_left_half_written_is_removed_where_none_can_be_writing(
+    setting_of, tmp_path, monkeypatch, has_locks
+):
+    def no_locks(file, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    spec, problem = setting_of(0, feature_views=1)
     features_of_setting(problem, spec, FP32, None)
-    assert not list(place.glob(".*.tmp"))
+    (place,) = (tmp_path / "features").iterdir()
+    half = place / ".00-plain.safetensors.1234.tmp"
+    half.mkdir()
+    (place / "00-plain.safetensors").unlink()
+    if not has_locks:
+        monkeypatch.setattr(fcntl, "lockf", no_locks)
+    features_of_setting(problem, spec, FP32, None)
+    assert half.exists() is not has_locks
+    assert (place / "00-plain.safetensors").exists()
 
 
 def test_another_version_of_the_trunks_code_looks_again(setting_of, tmp_path, monkeypatch):

@@ -4,8 +4,9 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -100,15 +101,16 @@ class Shelf:
 
     def read(self, name: str) -> Tensor | None:
         """Features that were kept under this name; None where there are none that can be used."""
-        if self._folder is None or not (path := self._folder / name).exists():
+        if self._folder is None:
             return None
+        path = self._folder / name
         try:
             with safe_open(path, "pt") as file:
                 if (file.metadata() or {}).get("key") != self._key:
                     return None
             return load_file(path)["features"]
         except (OSError, SafetensorError, KeyError):
-            return None  # damaged: they are made again
+            return None  # not there, not for us to read or damaged: they are made again
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -119,8 +121,9 @@ class Shelf:
         waiting = f"waiting for another process, which is making these features in {self._folder}"
         with ExitStack() as lock:
             try:
-                lock.enter_context(one_after_another(self._folder, lambda: self._say(waiting)))
-                sweep(self._folder)
+                say = partial(self._say, waiting)
+                if lock.enter_context(one_after_another(self._folder, say)):
+                    sweep(self._folder)  # else somebody may be writing there
             except OSError as error:
                 self._do_without(error)
             yield
@@ -129,14 +132,15 @@ class Shelf:
         """Keep features under this name.
 
         Raises:
-            OSError: they cannot be, and are one fit's own: it would lose what it has done.
+            OSError, SafetensorError: they cannot be, and are one fit's own: it would lose what it
+                has done.
         """
         if self._folder is None:
             return
         try:
             with replacing(self._folder / name) as temporary:
                 save_file({"features": features}, temporary, {"key": self._key})
-        except OSError as error:
+        except (OSError, SafetensorError) as error:  # the latter: what the writer makes of faults
             if not self._shared:
                 raise
             self._do_without(error)
@@ -149,10 +153,12 @@ class Shelf:
             if path.name not in names:
                 path.unlink()
 
-    def _do_without(self, error: OSError) -> None:
-        self._say(f"{self._folder}: {error.strerror}, so features are made for this run alone")
+    def _do_without(self, error: Exception) -> None:
+        reason = getattr(error, "strerror", None) or error
+        self._say(f"{self._folder}: {reason}, so features are made for this run alone")
         self._folder = None
 
 
 def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    with suppress(OSError):  # nobody listens: no reason to end a run, or not to wait for another
+        print(text, file=sys.stderr, flush=True)
