@@ -46,6 +46,10 @@ def full_disk(*args, **keywords):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def not_ours(folder, waits):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder / "lock"))
+
+
 def too_large(*args, **keywords):
     raise SafetensorError("I/O error: File too large (os error 27)")  # as the writer tells faults
 
@@ -165,7 +169,7 @@ def test_what_cannot_be_written_costs_the_keeping_and_not_the_run(
     used = problem.used_of_train()
     assert torch.equal(bank.views_of(used), expected.views_of(used))
     said = capsys.readouterr().err
-    assert said.count(f"{words}, so features are made for this run alone") == 1
+    assert said.count(f"{words}, so features are not kept and each run makes its own") == 1
     assert kept_files(tmp_path) == []
 
 
@@ -193,16 +197,16 @@ def test_a_folder_of_somebody_elses_is_read_where_it_is_whole(setting_of, monkey
     spec, problem = setting_of(0, feature_views=1)
     features_of_setting(problem, spec, FP32, None)
 
-    def not_ours(folder, waits):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder / "lock"))
-
     monkeypatch.setattr(kept_features, "one_after_another", not_ours)
     more, problem = setting_of(0, feature_views=2)
     features_of_setting(problem, spec, FP32, None, quiet=False)
     assert capsys.readouterr().err == "", "all that it wants is there"
     bank = features_of_setting(problem, more, FP32, None, quiet=False).features
     assert bank.plain_of(problem.split.pool).isfinite().all()
-    assert "Permission denied, so features are made for this run alone" in capsys.readouterr().err
+    assert (
+        "Permission denied, so features are not kept and each run makes its own"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_folder_that_may_not_be_looked_into_is_done_without(
@@ -225,7 +229,10 @@ def test_a_folder_that_may_not_be_looked_into_is_done_without(
         monkeypatch.setattr(owner, name, guarded(getattr(owner, name)))
     bank = features_of_setting(problem, spec, FP32, None, quiet=False).features
     assert bank.plain_of(problem.split.pool).isfinite().all()
-    assert "Permission denied, so features are made for this run alone" in capsys.readouterr().err
+    assert (
+        "Permission denied, so features are not kept and each run makes its own"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("has_locks", [True, False])
@@ -290,3 +297,26 @@ def test_nothing_is_made_beforehand_that_a_run_refuses_or_that_cannot_be_kept(
     (tmp_path / "features").rmdir()
     (tmp_path / "features").write_text("a file where the folder would be")
     assert keep_features(spec, FP32.device, None), "there is no use in looking for others"
+
+
+def test_nothing_is_made_beforehand_in_a_folder_that_is_only_read(setting_of, monkeypatch, capsys):
+    spec, _ = setting_of(0)
+    monkeypatch.setattr(kept_features, "one_after_another", not_ours)
+    monkeypatch.setattr(FrozenEncoder, "trunk_features", no_look)
+    assert keep_features(spec, FP32.device, None, quiet=False), "others cannot keep them either"
+    assert "features are not kept and each run makes its own" in capsys.readouterr().err
+
+
+def test_no_more_is_made_beforehand_when_the_disk_turns_out_to_be_full(setting_of, monkeypatch):
+    spec, _ = setting_of(0)
+    looked_at = []
+    real = making._features
+
+    def counted(*args):
+        looked_at.append(args[1].view)
+        return real(*args)
+
+    monkeypatch.setattr(making, "_features", counted)
+    monkeypatch.setattr(kept_features, "save_file", full_disk)
+    assert keep_features(spec, FP32.device, None)
+    assert looked_at == ["plain"]

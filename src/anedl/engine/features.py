@@ -17,7 +17,6 @@ from anedl.engine.model import build_method
 from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem, load_problem
 from anedl.engine.spec import RunSpec
-from anedl.errors import ConfigError
 from anedl.networks.frozen_encoder import FrozenEncoder
 
 SLOT = 2000  # beyond those of batches and of the selection, so that these views are others
@@ -41,16 +40,17 @@ def keep_features(
 ) -> bool:
     """Make the features that a run will want, where they can be kept and are not yet.
 
-    False: this run would refuse them, as it will say itself.
+    False: this run would not come to want any, as it will say itself.
     """
     precision = precision_of(spec, device)
     problem = load_problem(spec.terms, spec.fold, spec.development, spec.pool_limit, root)
     if (kept := _place_for(problem, root)) is None:
         return True
     try:
-        with_features(problem, spec, precision, quiet, kept)
-    except ConfigError:
+        encoder = _encoder(problem, spec, device)
+    except Exception:  # a refusal, or a slip in a user's method: other methods may have none
         return False
+    _bank(problem, spec, encoder, precision, quiet, kept, only_to_keep=True)
     return True
 
 
@@ -68,10 +68,31 @@ def with_features(
     """
     if not spec.train.frozen or problem.features is not None:
         return problem
-    # Of the whole method, which may refuse: before anything is looked at.
-    method = build_method(spec, problem.setting, problem.task, precision.device)
-    encoder = method.backbone.eval()
+    encoder = _encoder(problem, spec, precision.device)
+    return replace(problem, features=_bank(problem, spec, encoder, precision, quiet, kept))
+
+
+def _encoder(problem: Problem, spec: RunSpec, device: torch.device) -> FrozenEncoder:
+    """The trunk that looks; with the whole method, which may refuse before anything is looked at.
+
+    Raises:
+        ConfigError: the method refuses a frozen trunk, or this one cannot be had.
+    """
+    encoder = build_method(spec, problem.setting, problem.task, device).backbone.eval()
     assert isinstance(encoder, FrozenEncoder)
+    return encoder
+
+
+def _bank(
+    problem: Problem,
+    spec: RunSpec,
+    encoder: FrozenEncoder,
+    precision: Precision,
+    quiet: bool,
+    kept: Kept | None,
+    only_to_keep: bool = False,
+) -> FeatureBank:
+    """The features that the run wants, read or made; `only_to_keep`: none that cannot be kept."""
     key = key_of(problem, spec, encoder, precision, kept.images_digest if kept else "")
     shelf = Shelf(kept, key, quiet)
     looks = _looks(problem, spec, all_images=kept is not None)
@@ -89,6 +110,8 @@ def with_features(
         try:
             with shelf.alone():
                 for look in missing:
+                    if only_to_keep and not shelf.keeps:
+                        break
                     # Another process may have made them while this one waited.
                     if (features := shelf.read(look.file)) is None:
                         features = _features(encoder, look.views, precision, bar, done, total)
@@ -100,7 +123,7 @@ def with_features(
             if bar is not None:
                 bar.close()
     shelf.keep_only([look.file for look in looks])
-    return replace(problem, features=bank)
+    return bank
 
 
 def _place_for(problem: Problem, root: Path | None) -> Kept | None:

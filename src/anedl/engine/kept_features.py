@@ -99,6 +99,11 @@ class Shelf:
         self._key = key
         self._say: Callable[[str], None] = (lambda text: None) if quiet else _to_stderr
 
+    @property
+    def keeps(self) -> bool:
+        """Whether what is written will be there, as far as is known yet."""
+        return self._folder is not None
+
     def read(self, name: str) -> Tensor | None:
         """Features that were kept under this name; None where there are none that can be used."""
         if self._folder is None:
@@ -155,7 +160,7 @@ class Shelf:
 
     def _do_without(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or error
-        self._say(f"{self._folder}: {reason}, so features are made for this run alone")
+        self._say(f"{self._folder}: {reason}, so features are not kept and each run makes its own")
         self._folder = None
 
 
