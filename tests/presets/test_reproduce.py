@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anedl.engine import features
 from anedl.engine.spec import make_spec, read_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import AnedlError, ConfigError, DataError
@@ -35,6 +36,15 @@ class Broken(Supervised):
 
     def loss(self, batch, progress):
         raise RuntimeError("this method falls over")
+'''
+SLIPPING = '''
+from anedl.methods.supervised import Supervised
+
+class Slipping(Supervised):
+    """Cannot be built."""
+
+    def __init__(self, *arguments):
+        raise ValueError("a slip of its author's")
 '''
 
 
@@ -179,18 +189,40 @@ def test_a_run_that_fails_loses_no_other(tmp_path):
     assert "| Broken | 0 | – |" in markdown(outcome)
 
 
-def test_a_method_that_a_frozen_trunk_refuses_loses_no_other(
-    tmp_path, trained_backbone, monkeypatch
-):
+@pytest.fixture
+def frozen(tmp_path, trained_backbone, monkeypatch):
     monkeypatch.setenv("ANEDL_DATA", str(tmp_path))
-    frozen = {**TINY, "frozen": True, "backbone": trained_backbone, "feature_views": 1,
-              "frozen_side": 0}  # fmt: skip
-    experiment = on_digits("table2").with_methods(["supervised", "mtc"])
+    return {**TINY, "frozen": True, "backbone": trained_backbone, "feature_views": 1,
+            "frozen_side": 0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("mtc", "option frozen: mtc"), ("mine.py:Slipping", "ValueError: a slip of its author's")],
+)
+def test_a_method_without_features_loses_no_other(tmp_path, frozen, method, words):
+    (tmp_path / "mine.py").write_text(SLIPPING)
+    method = f"{tmp_path}/{method}" if ":" in method else method
+    experiment = on_digits("table2").with_methods([method, "supervised"])
     for _ in range(2):  # the second time it is all that is left
         outcome = run_experiment(experiment, terms(tmp_path, train=frozen), CPU)
         (failure,) = outcome.failures
-        assert "option frozen: mtc" in failure.error
-        assert len(outcome.runs_of(experiment.rows[0])) == 1
+        assert words in failure.error
+        assert len(outcome.runs_of(experiment.rows[1])) == 1
+
+
+def test_images_that_a_trunk_cannot_look_at_are_told_by_the_runs(tmp_path, frozen, monkeypatch):
+    looked = []
+
+    def unreadable(*_):
+        looked.append(1)
+        raise DataError("8.png: cannot be decoded as an image")
+
+    monkeypatch.setattr(features, "_features", unreadable)
+    experiment = on_digits("table2").with_methods(["supervised", "fixmatch"])
+    outcome = run_experiment(experiment, terms(tmp_path, train=frozen), CPU)
+    assert [done.error for done in outcome.failures] == ["8.png: cannot be decoded as an image"] * 2
+    assert len(looked) == 3, "once for all, and once by each run"
 
 
 def test_auroc_over_m_is_that_of_sums_of_the_largest(folder):

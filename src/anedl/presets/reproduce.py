@@ -210,7 +210,10 @@ def missing_data(planned: Sequence[Planned], root: Path | None = None) -> str:
 
 
 def _keep_features(planned: Sequence[Planned], place: Place, quiet: bool) -> None:
-    """Let frozen trunks look at their images, once, with the whole machine."""
+    """Let frozen trunks look at their images, once, with the whole machine.
+
+    What goes wrong here goes wrong in the runs, which lose no others by it and tell it themselves.
+    """
     from anedl.engine.features import keep_features
     from anedl.engine.model import choose_device
     from anedl.presets.gpus import names_of
@@ -222,7 +225,11 @@ def _keep_features(planned: Sequence[Planned], place: Place, quiet: bool) -> Non
                 train.precision)  # fmt: skip
         if what not in seen:
             device = choose_device(names_of(place.device)[0])
-            if keep_features(spec, device, place.data_root, quiet):
+            try:
+                wanted = keep_features(spec, device, place.data_root, quiet)
+            except Exception:  # of the images or the machine: another method would meet it too
+                wanted = True
+            if wanted:
                 seen.add(what)
 
 
