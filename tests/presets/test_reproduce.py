@@ -455,6 +455,8 @@ def test_a_time_is_that_of_recorded_runs_or_of_measured_steps(folder):
     assert run.device in str(recorded)
     frozen = {**TINY, "frozen": True, "backbone": "efficientnet-lite0"}
     assert expected_time(make_spec("digits", "supervised", 7, train=frozen), [run]) is None
+    assert "two idle CPU cores" in str(expected_time(make_spec("digits", "anedl", train=TINY)))
+    assert expected_time(make_spec("digits", "anedl", train=frozen)) is None, "none was measured"
 
 
 def test_a_method_that_changes_in_between_is_told_and_not_mixed(tmp_path):
