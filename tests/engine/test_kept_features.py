@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors import SafetensorError
 
+from anedl.data.dataset import ArrayImages, FileImages
 from anedl.engine import features as making
 from anedl.engine import kept_features
 from anedl.engine.features import features_of_setting, keep_features, with_features
@@ -285,6 +287,21 @@ def test_images_in_files_are_kept_by_what_the_files_are(files_problem, trained_b
     features_of_setting(problem, spec, FP32, None)
     gone = replace(images, paths=[*images.paths, tmp_path / "gone.png"])
     assert digest_of_images([gone]) is None
+
+
+def test_the_same_bytes_cut_otherwise_are_other_images(tmp_path):
+    def arrays(*shapes):
+        return digest_of_images([ArrayImages(np.zeros(shape, np.uint8)) for shape in shapes])
+
+    assert arrays((6, 2, 2, 1), (4, 2, 2, 1)) == arrays((6, 2, 2, 1), (4, 2, 2, 1))
+    assert arrays((6, 2, 2, 1), (4, 2, 2, 1)) != arrays((5, 2, 2, 1), (5, 2, 2, 1))
+    assert arrays((6, 2, 2, 1)) != arrays((6, 4, 1, 1))
+    assert arrays((6, 2, 2, 1), (0, 2, 2, 1)) != arrays((6, 2, 2, 1))
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for path in paths:
+        path.touch()
+    first, other = ([FileImages(paths[:n]), FileImages(paths[n:])] for n in (1, 2))
+    assert digest_of_images(first) != digest_of_images(other)
 
 
 def test_nothing_is_made_beforehand_that_a_run_refuses_or_that_cannot_be_kept(

@@ -71,6 +71,9 @@ def digest_of_images(parts: Sequence[Images]) -> str | None:
     """What tells these images from others, by their pixels or their files; None: nothing known."""
     digest = hashlib.sha256()
     for images in parts:
+        # Else the same bytes, cut otherwise into images or into parts, would be the same images.
+        shape = images.pixels.shape if isinstance(images, ArrayImages) else (len(images),)
+        digest.update(f"{shape}\n".encode())
         if isinstance(images, ArrayImages):
             digest.update(np.ascontiguousarray(images.pixels).data)
         elif isinstance(images, FileImages):
