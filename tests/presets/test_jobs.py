@@ -1,13 +1,15 @@
 """Many runs in processes of their own: what dies, is interrupted or is ended from outside."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from anedl.presets.jobs import Job, Place, train_jobs
+from anedl.presets.jobs import Job, Place, _train_on_gpus, train_jobs
 
 TINY = {"epochs": 2, "epoch_steps": 3, "batch_size": 6, "test_while_training": False}
 DYING = '''
@@ -54,35 +56,110 @@ def test_an_interruption_leaves_nothing_waiting(tmp_path):
     assert 1 <= len(finished) <= 3
 
 
+ASKED = '''
+import os
+import signal
+from pathlib import Path
+from anedl.methods.supervised import Supervised
+
+class Asked(Supervised):
+    """Is asked to end, once."""
+
+    def loss(self, batch, progress):
+        once = Path(__file__).with_suffix(".once")
+        if not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().loss(batch, progress)
+'''
+
+
+@pytest.mark.parametrize("processes", [1, 2, "gpus"])
+def test_a_run_that_is_asked_to_end_stops_no_other(tmp_path, processes):
+    (tmp_path / "mine.py").write_text(ASKED)
+    methods = [f"{tmp_path / 'mine.py'}:Asked", "supervised", "supervised"]
+    jobs = [
+        Job(tmp_path / str(seed), {"setting": "digits", "method": method, "seed": seed,
+                                   "train": TINY})
+        for seed, method in enumerate(methods)
+    ]  # fmt: skip
+    errors = {}
+    if processes == "gpus":
+        _train_on_gpus(jobs, Place("cpu"), ["0", "1"], errors.__setitem__)
+    else:
+        ended = train_jobs(jobs, Place("cpu", processes=processes))
+        errors = {index: done.error for index, done in enumerate(ended)}
+    assert "was asked to end" in errors.pop(0)
+    assert errors == {1: None, 2: None}
+    assert (jobs[0].folder / "state" / "last.json").exists()
+    (again,) = train_jobs(jobs[:1], Place("cpu", processes=0))
+    assert again.error is None
+
+
+# Half a minute at most, should nobody end them.
 TRAINING = """
 import sys
 from pathlib import Path
+from anedl.presets import jobs
 from anedl.presets.jobs import Job, Place, train_jobs
+
+jobs.PATIENCE_S = float(sys.argv[4])
+
+def ignored(*_):
+    pass
 
 if __name__ == "__main__":
     where = Path(sys.argv[1])
-    train = {"epochs": 500, "epoch_steps": 50, "log_every": 1}
-    jobs = [Job(where / str(seed), {"setting": "digits", "method": "supervised", "seed": seed,
-                                    "train": train}) for seed in range(int(sys.argv[2]))]
-    train_jobs(jobs, Place(device="cpu", processes=2))
+    train = {"epochs": 50, "epoch_steps": 100, "log_every": 100}
+    all_jobs = [Job(where / str(seed), {"setting": "digits", "method": "supervised", "seed": seed,
+                                        "train": train}) for seed in range(int(sys.argv[2]))]
+    if sys.argv[3] == "gpus":
+        with jobs._terminable():
+            jobs._train_on_gpus(all_jobs, Place("cpu"), ["0", "1"], ignored)
+    else:
+        train_jobs(all_jobs, Place("cpu", processes=2))
 """
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_whoever_is_terminated_leaves_no_process_that_trains_on(tmp_path, jobs):
-    script = tmp_path / "script.py"
+@contextmanager
+def training(folder, jobs, places, patience):
+    """A process that trains, once all its runs do; nothing of it is left afterwards."""
+    script = folder / "script.py"
     script.write_text(TRAINING)
-    folders = [tmp_path / str(seed) for seed in range(jobs)]
-    with subprocess.Popen([sys.executable, str(script), str(tmp_path), str(jobs)]) as ours:
-        wait_for(lambda: all((folder / "metrics.jsonl").exists() for folder in folders))
+    words = [sys.executable, script, folder, str(jobs), places, str(patience)]
+    ours = subprocess.Popen(words, start_new_session=True)
+    try:
+        logs = [folder / str(number) / "metrics.jsonl" for number in range(jobs)]
+        wait_for(lambda: all(log.exists() and log.stat().st_size for log in logs))
+        yield ours
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(ours.pid, signal.SIGKILL)
+        ours.wait()
+
+
+@pytest.mark.parametrize(("jobs", "places"), [(1, "cores"), (2, "cores"), (2, "gpus")])
+def test_whoever_is_terminated_leaves_no_process_that_trains_on(tmp_path, jobs, places):
+    with training(tmp_path, jobs, places, patience=0.2) as ours:
         ours.terminate()
-        assert ours.wait(60) == 128 + signal.SIGTERM
-    sizes = [(folder / "metrics.jsonl").stat().st_size for folder in folders]
-    time.sleep(1)
-    assert [(folder / "metrics.jsonl").stat().st_size for folder in folders] == sizes
+        assert ours.wait(20) == 128 + signal.SIGTERM
+        rows = [(tmp_path / str(seed) / "metrics.jsonl") for seed in range(jobs)]
+        sizes = [path.stat().st_size for path in rows]
+        time.sleep(1.5)  # more than a line takes
+        assert [path.stat().st_size for path in rows] == sizes
 
 
-def wait_for(true, seconds=120):
+@pytest.mark.parametrize("places", ["cores", "gpus"])
+def test_a_signal_to_all_processes_at_once_leaves_them_time_to_save(tmp_path, places):
+    with training(tmp_path, 2, places, patience=10) as ours:
+        os.killpg(ours.pid, signal.SIGTERM)
+        assert ours.wait(20) == 128 + signal.SIGTERM
+    for seed in range(2):
+        assert not (tmp_path / str(seed) / "results.json").exists()
+        assert (tmp_path / str(seed) / "state" / "last.json").exists(), "saves once a minute else"
+
+
+def wait_for(true, seconds=60):
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until, "in vain"

@@ -19,6 +19,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+# For runs that were sent the signal which ends this process, as all of its group are by a terminal
+# or a batch system: so long they may take to save.
+PATIENCE_S = 5.0
+
 
 @dataclass(frozen=True)
 class Job:
@@ -140,13 +144,13 @@ def _train_side_by_side(
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     index = running.pop(future)
-                    try:
-                        end(index, future.result())
-                    except BrokenProcessPool:
+                    if isinstance(future.exception(), BrokenProcessPool):
                         left.append(index)
+                    else:
+                        end(index, _outcome(future))
                 begin(workers - len(running))
         except BaseException:
-            _terminate(pool)
+            _end(dict.fromkeys(running, pool))
             raise
         left += [index for index, _ in waiting]
     return sorted(left)
@@ -158,7 +162,7 @@ def _train_on_gpus(
     """Train the jobs, one at a time on each GPU, and wait for them.
 
     After Ctrl-C no other begins; those that run hear it too, save, and are waited for. Where
-    anything else ends this they are told to.
+    anything else ends this they are told to, unless they end by themselves.
     """
     waiting = iter(enumerate(jobs))
     free = list(gpus)
@@ -184,8 +188,7 @@ def _train_on_gpus(
     except KeyboardInterrupt:
         raise
     except BaseException:
-        for _, _, process in running.values():
-            _terminate(process)
+        _end({future: process for future, (_, _, process) in running.items()})
         raise
     finally:
         for _, _, process in running.values():
@@ -199,7 +202,7 @@ def _train_alone(job: Job, place: Place) -> str | None:
         try:
             return _outcome(future)
         except SystemExit:
-            _terminate(process)
+            _end({future: process})
             raise
 
 
@@ -211,17 +214,30 @@ def _process(gpu: str | None = None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, spawn, *((see_only, (gpu,)) if gpu is not None else ()))
 
 
-def _terminate(pool: ProcessPoolExecutor) -> None:
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
+def _end(running: Mapping[Future[str | None], ProcessPoolExecutor]) -> None:
+    """Let runs end that were asked to along with this process, and ask the others.
+
+    Not all at once: a run that hears SIGTERM twice stops before it has saved.
+    """
+    try:
+        wait(running, PATIENCE_S)
+    finally:  # also where somebody insists
+        for pool in {pool for future, pool in running.items() if not future.done()}:
+            for process in list((pool._processes or {}).values()):
+                process.terminate()
 
 
 def _outcome(future: Future[str | None]) -> str | None:
-    """What went wrong with a job that has a process to itself."""
-    try:
-        return future.result()
-    except BrokenProcessPool:
+    """What went wrong with a job in another process; an end that only its process met is its own.
+
+    What ends this process while it waits is raised.
+    """
+    error = future.exception()
+    if isinstance(error, BrokenProcessPool):
         return "its process was ended from outside, perhaps for want of memory"
+    if isinstance(error, SystemExit):
+        return "its process was asked to end; what it saved goes on when this is called again"
+    return future.result()
 
 
 def _train_on_one_core(job: Job, place: Place, quiet: bool) -> str | None:
