@@ -1,6 +1,8 @@
 """A run on each GPU. There is none here: the processes train on the CPU and say what they see."""
 
 import json
+import time
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -104,13 +106,23 @@ def test_every_gpu_trains_one_run_at_a_time_and_sees_no_other(tmp_path):
 
 
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt, SystemExit, OSError])
-def test_after_an_interruption_no_other_run_begins(tmp_path, trouble):
-    jobs = jobs_of(tmp_path, *["Witness"] * 4)
+def test_after_an_interruption_no_other_run_begins(tmp_path, monkeypatch, trouble):
+    """After Ctrl-C those that run are waited for, having heard it; after all else they are told."""
+    monkeypatch.setattr("anedl.presets.jobs.PATIENCE_S", 0.1)
+    waits = trouble is KeyboardInterrupt
+    dying, long, *others = jobs_of(tmp_path, "Dying", "Witness", "Witness", "Witness")
+    train = {**TINY, "epochs": 2 if waits else 50, "epoch_steps": 100, "log_every": 10}
+    long = replace(long, spec={**long.spec, "train": train})
 
     def interrupt(_index, _error):
+        until = time.monotonic() + 60
+        while not (long.folder / "metrics.jsonl").exists():
+            assert time.monotonic() < until, "in vain"
+            time.sleep(0.05)
         raise trouble
 
     with pytest.raises(trouble):
-        _train_on_gpus(jobs, Place("cpu"), ["0", "1"], interrupt)
-    begun = [job for job in jobs if job.folder.exists()]
-    assert 1 <= len(begun) <= 2
+        _train_on_gpus([dying, long, *others], Place("cpu"), ["0", "1"], interrupt)
+    assert not any(job.folder.exists() for job in others)
+    assert (long.folder / "results.json").exists() is waits
+    assert (long.folder / "state" / "last.json").exists(), "and it has saved"
