@@ -62,6 +62,9 @@ def test_which_gpus_a_word_means(four_gpus):
     assert gpus_of("cpu") == []
     with pytest.raises(ConfigError, match=r"cuda:4 was asked for, .* is cuda:3"):
         gpus_of("cuda:0,cuda:4")
+    for several in ("cpu,cpu", "cpu,cuda:0", "cuda:0,auto", "cuda:0,"):
+        with pytest.raises(ConfigError, match="only GPUs can be several"):
+            gpus_of(several)
     assert four_gpus == [], "asking touches none"
 
 

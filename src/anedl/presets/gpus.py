@@ -5,6 +5,7 @@ import os
 import torch
 
 from anedl.engine.model import find_device
+from anedl.errors import ConfigError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -14,6 +15,9 @@ def gpus_of(device: str) -> list[str]:
 
     "auto" is every GPU that torch finds, "cuda" the first, and several are separated by commas,
     as in "cuda:0,cuda:2".
+
+    Raises:
+        ConfigError: one is not here, or the list is none of GPUs.
     """
     named = [find_device(name) for name in names_of(device)]
     if any(one.type == "cpu" for one in named):
@@ -26,8 +30,18 @@ def gpus_of(device: str) -> list[str]:
 
 
 def names_of(device: str) -> list[str]:
-    """The devices that are named in one word, separated by commas."""
-    return [name.strip() for name in device.split(",")]
+    """The devices that are named in one word, separated by commas, each once.
+
+    Raises:
+        ConfigError: several, of which one is no GPU.
+    """
+    names = [name.strip() for name in device.split(",")]
+    if len(names) > 1 and not all(name.startswith("cuda") for name in names):
+        raise ConfigError(
+            f"device {device!r}: only GPUs can be several, as in cuda:0,cuda:2; take cpu or auto "
+            f"by itself"
+        )
+    return list(dict.fromkeys(names))
 
 
 def see_only(gpu: str) -> None:
