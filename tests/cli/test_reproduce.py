@@ -5,6 +5,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
+import torch
 
 from anedl.cli import main
 from anedl.presets import reproduce
@@ -62,6 +63,33 @@ def test_a_dry_run_names_commands_and_trains_nothing(capsys, tmp_path):
     assert "about 0 s (predicted from measured steps on two idle CPU cores)" in printed
     assert "3 of 3 runs to train, 18 steps" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus_here", "in_command", "shared"),
+    [
+        ("auto", 4, None, True),
+        ("cuda", 0, "cuda", False),  # planned where the GPU is not
+        ("cuda:0,cuda:2", 0, None, False),
+        ("cuda:0,cuda:2", 4, None, True),
+        ("cuda:1,cuda:1", 4, "cuda:1", False),
+        ("cpu", 4, "cpu", False),
+    ],
+)
+def test_a_dry_run_says_which_device_each_run_takes_and_which_share_them(
+    capsys, monkeypatch, device, gpus_here, in_command, shared
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus_here > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus_here)
+    words = ["reproduce", "ablation-ano", "--setting", "digits", "--seeds", "1", "--dry-run"]
+    assert main([*words, "--device", device]) == 0
+    printed = capsys.readouterr().out
+    commands = [shlex.split(line) for line in printed.splitlines() if line.startswith("missing")]
+    assert len(commands) == 3
+    for command in commands:
+        given = command[command.index("--device") + 1] if "--device" in command else None
+        assert given == in_command
+    assert ("GPUs share it" in printed) is shared
 
 
 def test_a_printed_command_lands_where_the_experiment_looks_for_it(capsys, tmp_path):
@@ -148,6 +176,7 @@ def test_a_failing_run_gives_status_1_and_the_table_of_the_others(tmp_path, caps
         (["table1", "--methods", "anedel"], "did you mean anedl"),
         (["table1", "--methods", "nowhere.py:Mine"], "no such file"),
         (["ablation-ano", "--no-adaptive"], "the rows of ablation-ano differ in it"),
+        (["table1", "--device", "cpu,cpu", "--dry-run"], "only GPUs can be several"),
     ],
 )
 def test_bad_input_is_told_plainly(words, said, capsys):

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from anedl.cli.options import add_options, given_options
 from anedl.cli.train import add_surroundings
-from anedl.errors import AnedlError, unknown_name
+from anedl.errors import AnedlError, ConfigError, unknown_name
 from anedl.options import option_types
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
     from anedl.ledger.entry import read_ledger
     from anedl.ledger.published import published_file, read_published
     from anedl.ledger.rows import format_duration
-    from anedl.presets.gpus import gpus_of
+    from anedl.presets.gpus import names_of
     from anedl.presets.reproduce import missing_data, plan, to_train
     from anedl.presets.tables import NAMES, published_figure
     from anedl.presets.times import expected_time, stated
@@ -213,8 +213,9 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
     recorded = read_ledger(terms.results)
     digests = {run.config_hash for run in recorded}
     planned = plan(experiment, terms)
-    gpus = gpus_of(place.device)
-    where = [] if place.device == "auto" or len(gpus) > 1 else ["--device", place.device]
+    names = names_of(place.device)
+    # Several are for the bench, and one run takes one of them.
+    where = [] if names == ["auto"] or len(names) > 1 else ["--device", *names]
     where += [] if place.data_root is None else ["--data", str(place.data_root)]
     for one in planned:
         more = [*where, "--out", str(one.folder), *(["--resume"] if one.state == "cut" else [])]
@@ -237,7 +238,18 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
     times = [expected_time(one.spec, recorded) for one in left]
     if known := [found.seconds for found in times if found is not None]:
         of_some = "" if len(known) == len(left) else f" for the {len(known)} of which one is known"
+        gpus = _gpus_here(place.device)
         side = f"; {len(gpus)} GPUs share it, a run on each" if len(gpus) > 1 else ""
         print(f"time: about {format_duration(sum(known))} one after the other{of_some}{side}")
     if lacking := missing_data(left, place.data_root):
         print(f"data are missing:\n{lacking}")
+
+
+def _gpus_here(device: str) -> list[str]:
+    """The GPUs that `device` means; none where it is not of this machine: a plan is for any."""
+    from anedl.presets.gpus import gpus_of
+
+    try:
+        return gpus_of(device)
+    except ConfigError:
+        return []
