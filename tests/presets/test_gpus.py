@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from anedl.engine.model import choose_device
 from anedl.errors import ConfigError
 from anedl.presets.gpus import VISIBLE, gpus_of
 from anedl.presets.jobs import Job, Place, _train_on_gpus
@@ -47,12 +46,9 @@ class Dying(Witness):
 
 @pytest.fixture
 def four_gpus(monkeypatch):
-    chosen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.delenv(VISIBLE, raising=False)
-    return chosen
 
 
 def test_which_gpus_a_word_means(four_gpus):
@@ -65,21 +61,12 @@ def test_which_gpus_a_word_means(four_gpus):
     for several in ("cpu,cpu", "cpu,cuda:0", "cuda:0,auto", "cuda:0,"):
         with pytest.raises(ConfigError, match="only GPUs can be several"):
             gpus_of(several)
-    assert four_gpus == [], "asking touches none"
 
 
 def test_gpus_keep_the_names_by_which_this_process_was_given_them(four_gpus, monkeypatch):
     monkeypatch.setenv(VISIBLE, "6,GPU-5f, 2,1")
     assert gpus_of("auto") == ["6", "GPU-5f", "2", "1"]
     assert gpus_of("cuda:1,cuda:2") == ["GPU-5f", "2"]
-
-
-def test_a_numbered_gpu_is_the_one_that_the_process_works_on(four_gpus):
-    assert choose_device("cuda").index is None
-    assert choose_device("cpu") == torch.device("cpu")
-    assert four_gpus == []
-    assert choose_device("cuda:2") == torch.device("cuda:2")
-    assert four_gpus == [torch.device("cuda:2")]
 
 
 def jobs_of(folder, *classes):

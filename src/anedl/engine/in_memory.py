@@ -17,7 +17,7 @@ from anedl.engine.features import with_features
 from anedl.engine.inference import outputs_of
 from anedl.engine.judge import metrics_of
 from anedl.engine.log import Display
-from anedl.engine.model import choose_device
+from anedl.engine.model import choose_device, working_on
 from anedl.engine.placement import is_resident
 from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem
@@ -47,7 +47,7 @@ class InMemoryRun:
 def train_in_memory(
     spec: RunSpec, problem: Problem, device: str = "auto", quiet: bool = True
 ) -> InMemoryRun:
-    """Train `spec` on `problem`; the caller's random numbers stay as they are.
+    """Train `spec` on `problem`; the caller's random numbers and current GPU stay as they are.
 
     Of two epochs with the same validation error the later one wins: few validation images tie
     often, and the detector goes on learning when they no longer tell classes apart any better.
@@ -56,7 +56,8 @@ def train_in_memory(
         NotFiniteError: a term of the loss left the finite numbers.
     """
     chosen = choose_device(device)
-    with torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []):
+    forked = torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else [])
+    with working_on(chosen), forked:
         return _train(spec, problem, chosen, quiet)
 
 

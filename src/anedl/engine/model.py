@@ -1,7 +1,8 @@
 """A run's method: built afresh from its spec, or with the weights that it was trained to."""
 
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -131,19 +132,11 @@ def how_to_get(folder: Path, model: str) -> str:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of that name; "auto" is the GPU where there is one.
+    """The device of that name, which is there; it is not touched. "auto": the GPU if there is one.
 
-    A GPU with a number becomes the one this process works on: captured graphs and the trunk's own
-    kernels go there and nowhere else.
+    Raises:
+        ConfigError: torch does not know it, or does not find it on this machine.
     """
-    device = find_device(name)
-    if device.index is not None and device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
-
-
-def find_device(name: str) -> torch.device:
-    """The device of that name, which is there; it is not touched."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -161,6 +154,20 @@ def find_device(name: str) -> torch.device:
             f"device {name} was asked for, but the last one that torch finds is cuda:{there - 1}"
         )
     return device
+
+
+@contextmanager
+def working_on(device: torch.device) -> Iterator[None]:
+    """Make a GPU with a number the one that this process works on meanwhile.
+
+    Captured graphs and the trunk's own kernels go there and nowhere else, wherever their tensors
+    are. What the caller does afterwards goes to the GPU that it went to before.
+    """
+    if device.type == "cuda" and device.index is not None:
+        with torch.cuda.device(device):
+            yield
+    else:
+        yield
 
 
 def wake(device: torch.device) -> None:

@@ -27,7 +27,7 @@ from anedl.engine.judge import judge
 from anedl.engine.load import problem_of
 from anedl.engine.lock import sole_training
 from anedl.engine.log import Display, open_sinks
-from anedl.engine.model import build_method, choose_device, wake
+from anedl.engine.model import build_method, choose_device, wake, working_on
 from anedl.engine.placement import build_stream, is_resident, placed
 from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem
@@ -69,19 +69,21 @@ def train(
     """
     _check_folder(folder, spec, surroundings.resume)
     with sole_training(folder):
-        return _train(spec, folder, surroundings, problem, after_save)
+        device = choose_device(surroundings.device)
+        with working_on(device):
+            return _train(spec, folder, device, surroundings, problem, after_save)
 
 
 def _train(
     spec: RunSpec,
     folder: Path,
+    device: torch.device,
     surroundings: Surroundings,
     problem: Problem | None,
     after_save: Callable[[int], None] | None,
 ) -> dict[str, Any]:
     if (folder / "config.json").exists():  # else the folder may be anything, a user's home too
         sweep(folder)
-    device = choose_device(surroundings.device)
     of_setting = problem is None and spec.own is None
     if problem is None:
         problem = problem_of(spec, folder, surroundings.data_root)

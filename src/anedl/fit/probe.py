@@ -9,6 +9,7 @@ from torch import Tensor
 from anedl.data.batches import ImageSet
 from anedl.engine.execution import choose_execution
 from anedl.engine.inference import outputs_of
+from anedl.engine.model import working_on
 from anedl.engine.placement import is_resident, placed
 from anedl.engine.precision import Precision
 from anedl.engine.problem import Problem
@@ -32,6 +33,11 @@ class Speed:
 
 def measure_speed(spec: RunSpec, problem: Problem, precision: Precision) -> Speed:
     """Take a few steps with weights that are then thrown away."""
+    with working_on(precision.device):
+        return _measure_speed(spec, problem, precision)
+
+
+def _measure_speed(spec: RunSpec, problem: Problem, precision: Precision) -> Speed:
     resident = is_resident(spec.train.stream, problem)
     execution = choose_execution(
         spec.train.execution, precision.device, lambda text: None, capturable=resident

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from anedl.engine.model import find_device
+from anedl.engine.model import choose_device
 from anedl.errors import ConfigError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -19,7 +19,7 @@ def gpus_of(device: str) -> list[str]:
     Raises:
         ConfigError: one is not here, or the list is none of GPUs.
     """
-    named = [find_device(name) for name in names_of(device)]
+    named = [choose_device(name) for name in names_of(device)]
     if any(one.type == "cpu" for one in named):
         return []
     there = range(torch.cuda.device_count())
