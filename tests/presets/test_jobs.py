@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import pytest
 
-from anedl.presets.jobs import Job, Place, _train_on_gpus, train_jobs
+from anedl.presets.jobs import Job, Place, _train_on_gpus, call_apart, train_jobs
 
 TINY = {"epochs": 2, "epoch_steps": 3, "batch_size": 6, "test_while_training": False}
 DYING = '''
@@ -94,6 +95,25 @@ def test_a_run_that_is_asked_to_end_stops_no_other(tmp_path, processes):
     assert (jobs[0].folder / "state" / "last.json").exists()
     (again,) = train_jobs(jobs[:1], Place("cpu", processes=0))
     assert again.error is None
+
+
+def test_work_that_is_done_apart_sees_the_first_gpu_that_was_named(monkeypatch):
+    asked, places = [], []
+
+    def process(gpu=None):
+        asked.append(gpu)
+        return ThreadPoolExecutor(1)
+
+    def work(place):
+        places.append(place)
+        raise MemoryError("which is its own affair")
+
+    monkeypatch.setattr("anedl.presets.jobs._process", process)
+    monkeypatch.setattr("anedl.presets.gpus.gpus_of", {"cuda:1,cuda:2": ["1", "2"], "cpu": []}.get)
+    for device in ("cuda:1,cuda:2", "cpu"):
+        call_apart(work, Place(device))
+    assert asked == ["1", None]
+    assert places == [Place("cuda"), Place("cpu")]
 
 
 # Half a minute at most, should nobody end them.

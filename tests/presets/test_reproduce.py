@@ -1,6 +1,7 @@
 """Experiments on the digits, whole, at a few steps a run."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,51 @@ class Slipping(Supervised):
 
     def __init__(self, *arguments):
         raise ValueError("a slip of its author's")
+'''
+# With a stand-in for timm, as the fixture is of this process alone.
+LOOKING = '''
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+from anedl.methods.supervised import Supervised
+
+
+def note(name):
+    with (Path(__file__).parent / name).open("a") as file:
+        print(os.getpid(), file=file)
+
+
+class Trunk(torch.nn.Module):
+    num_features = 4
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1, 4))
+
+    def forward(self, images):
+        if len(images) > 2:  # else its width is being found out
+            note("looked")
+        return images.mean((1, 2, 3))[:, None] * self.weight
+
+
+class Looking(Supervised):
+    """Notes which process its trunk looks in, and which it learns in."""
+
+    def loss(self, batch, progress):
+        note("trained")
+        return super().loss(batch, progress)
+
+
+sys.modules["timm"] = SimpleNamespace(
+    create_model=lambda *_, **__: Trunk(),
+    get_pretrained_cfg=lambda name: SimpleNamespace(
+        fixed_input_size=False, input_size=(3, 16, 16), mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4)
+    ),
+)
 '''
 
 
@@ -209,6 +255,20 @@ def test_a_method_without_features_loses_no_other(tmp_path, frozen, method, word
         (failure,) = outcome.failures
         assert words in failure.error
         assert len(outcome.runs_of(experiment.rows[1])) == 1
+
+
+def test_features_are_made_in_a_process_that_ends_before_any_run_begins(tmp_path, frozen):
+    """So that a GPU has the memory back that looking at images took."""
+    (tmp_path / "mine.py").write_text(LOOKING)
+    experiment = on_digits("table2").with_methods([f"{tmp_path / 'mine.py'}:Looking"])
+    agreed = terms(tmp_path, seeds=(1, 2), train=frozen)
+    outcome = run_experiment(experiment, agreed, Place("cpu", processes=1))
+    assert not outcome.failures
+    looked, trained = ((tmp_path / name).read_text().split() for name in ("looked", "trained"))
+    assert len(set(looked)) == 1, "whoever trains finds them made"
+    assert len(set(trained)) == 2
+    assert not {*looked, str(os.getpid())} & {*trained}
+    assert looked[0] != str(os.getpid())
 
 
 def test_images_that_a_trunk_cannot_look_at_are_told_by_the_runs(tmp_path, frozen, monkeypatch):

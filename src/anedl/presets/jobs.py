@@ -86,6 +86,28 @@ def train_jobs(
     return [ended[index] for index in range(len(jobs))]
 
 
+def call_apart(work: Callable[[Place], None], place: Place) -> None:
+    """Call `work` in a fresh process, like a run's on the first GPU; what it took is given back.
+
+    What goes wrong there is not told. `processes` 0 is no process but the caller's here too.
+    """
+    from anedl.presets.gpus import gpus_of
+
+    if place.processes == 0:
+        work(place)
+        return
+    with _terminable():
+        gpus = gpus_of(place.device)
+        there = replace(place, device="cuda") if gpus else place
+        with _process(gpus[0] if gpus else None) as process:
+            future = process.submit(work, there)
+            try:
+                wait([future])
+            except BaseException:
+                _end({future: process})
+                raise
+
+
 @contextmanager
 def _terminable() -> Iterator[None]:
     """Let SIGTERM end the processes of the jobs too, which would train on without anyone to tell.
@@ -214,7 +236,7 @@ def _process(gpu: str | None = None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, spawn, *((see_only, (gpu,)) if gpu is not None else ()))
 
 
-def _end(running: Mapping[Future[str | None], ProcessPoolExecutor]) -> None:
+def _end(running: Mapping[Future[Any], ProcessPoolExecutor]) -> None:
     """Let runs end that were asked to along with this process, and ask the others.
 
     Not all at once: a run that hears SIGTERM twice stops before it has saved.

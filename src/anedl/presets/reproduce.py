@@ -5,18 +5,19 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Literal
 
 from anedl.data.sources import load_dataset
-from anedl.engine.spec import RunSpec, default_folder, read_spec
+from anedl.engine.spec import RunSpec, default_folder, make_spec, read_spec
 from anedl.errors import AnedlError, DataError
 from anedl.ledger.entry import LedgerRun, read_ledger, record_run
 from anedl.ledger.published import Published, published_file, read_published
 from anedl.ledger.table import WITHOUT_EFFECT
 from anedl.presets.experiment import Experiment, Row
-from anedl.presets.jobs import Done, Job, Place, train_jobs
+from anedl.presets.jobs import Done, Job, Place, call_apart, train_jobs
 
 State = Literal["finished", "recorded", "cut", "missing"]
 
@@ -169,8 +170,10 @@ def run_experiment(
             )
     for one in unrecorded:
         record(one)
-    _keep_features(missing, place, quiet=told is None)
-    ended = train_jobs([_job(one, terms) for one in missing], place, end)
+    jobs = [_job(one, terms) for one in missing]
+    if frozen := [job for job, one in zip(jobs, missing, strict=True) if one.spec.train.frozen]:
+        call_apart(partial(_keep_features, frozen, told is None), place)
+    ended = train_jobs(jobs, place, end)
     failures = [done for done in ended if done.error is not None]
     if any(spec_of(one.row, one.seed, terms).digest != one.spec.digest for one in planned):
         raise AnedlError(
@@ -209,8 +212,8 @@ def missing_data(planned: Sequence[Planned], root: Path | None = None) -> str:
     return "\n".join(lines)
 
 
-def _keep_features(planned: Sequence[Planned], place: Place, quiet: bool) -> None:
-    """Let frozen trunks look at their images, once, with the whole machine.
+def _keep_features(jobs: Sequence[Job], quiet: bool, place: Place) -> None:
+    """Let the jobs' frozen trunks look at their images, once, with the whole machine.
 
     What goes wrong here goes wrong in the runs, which lose no others by it and tell it themselves.
     """
@@ -218,13 +221,13 @@ def _keep_features(planned: Sequence[Planned], place: Place, quiet: bool) -> Non
     from anedl.engine.model import choose_device
     from anedl.presets.gpus import names_of
 
+    device = choose_device(names_of(place.device)[0])
     seen: set[tuple[Any, ...]] = set()
-    for spec in (one.spec for one in planned if one.spec.train.frozen):
+    for spec in (make_spec(**job.spec) for job in jobs):
         train = spec.train
         what = (spec.terms.dataset, train.backbone, train.frozen_side, train.feature_views,
                 train.precision)  # fmt: skip
         if what not in seen:
-            device = choose_device(names_of(place.device)[0])
             try:
                 wanted = keep_features(spec, device, place.data_root, quiet)
             except Exception:  # of the images or the machine: another method would meet it too
