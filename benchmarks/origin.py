@@ -10,7 +10,7 @@ from anedl import __version__
 from anedl.engine.model import choose_device
 from anedl.engine.results import describe_device
 
-PLACES = ("--data", "--out", "--runs")  # options whose value says nothing to anyone elsewhere
+PLACES = ("--data", "--json", "--out", "--runs")  # options whose value says nothing to anyone elsewhere
 
 
 def origin(device="auto"):

@@ -17,9 +17,8 @@ from anedl.presets.example import compare_with_truth, describe
 from anedl.presets.folders import digits_folders, write_truth
 
 
-def write_folders(out, dataset, known, labels, pile, strangers, seed, data):
+def write_folders(out, dataset, known, labels, pile, strangers, seed):
     """The first `known` classes after a shuffle, and a pile with this share of strangers."""
-    dataset = load_dataset(dataset, data)
     images, targets, names = dataset.train.images, dataset.train.labels, dataset.class_names
     rng = np.random.default_rng(seed)
     classes = rng.permutation(len(names))[:known]
@@ -65,8 +64,9 @@ def main():
         verdicts = compare_with_truth(options.judge, folders.truth, known)
         print(describe(verdicts, options.judge))
         return
-    write_folders(options.out, options.dataset, options.known, options.labels, options.pile,
-                  options.strangers, options.seed, options.data)  # fmt: skip
+    dataset = load_dataset(options.dataset, options.data)
+    write_folders(options.out, dataset, options.known, options.labels, options.pile,
+                  options.strangers, options.seed)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -115,19 +115,28 @@ def choose_augmentation(side: int, wanted: str | None = None) -> Choice:
     )
 
 
-FOR_PHOTOGRAPHS = "--backbone efficientnet-lite0"  # what is told where no GPU is
+# For photographs where no GPU is.
+TRAINED_TRUNK = "efficientnet-lite0"
+FOR_PHOTOGRAPHS = f"--backbone {TRAINED_TRUNK}"
+LARGEST_OF_DIGITS = 16  # the side up to which a network for digits is enough
 
 
-def choose_backbone(side: int, device: torch.device, wanted: str | None = None) -> Choice:
-    """The network trunk."""
+def choose_backbone(
+    side: int, device: torch.device, wanted: str | None = None, to_be_tried: bool = False
+) -> Choice:
+    """The network trunk; `to_be_tried`: against a trained one, before training."""
     if wanted is not None:
         return Choice("backbone", wanted, AS_ASKED)
-    if side <= 16:
+    if side <= LARGEST_OF_DIGITS:
         return Choice("backbone", "wrn-digits", "images this small need no more")
     if side > 64:
         return Choice("backbone", "resnet18", "images of more than 64 pixels")
     if device.type == "cpu":
-        why = f"wrn-28-2 is too slow without a GPU; for photographs take {FOR_PHOTOGRAPHS}"
+        why = "wrn-28-2 is too slow without a GPU"
+        if to_be_tried:
+            why += f", unless labelled images speak for {TRAINED_TRUNK}: both are tried first"
+        else:
+            why += f"; for photographs take {FOR_PHOTOGRAPHS}"
         return Choice("backbone", "wrn-10-1", why)
     return Choice("backbone", "wrn-28-2", "small images")
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save
 
 from anedl.calibration import Calibration
@@ -48,6 +47,7 @@ from anedl.fit.training import (
     trained,
     value_of,
 )
+from anedl.fit.trunks import TRUNKS_FILE, Tried, can_be_tried, try_trunks
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.decided import DECIDED_FILE
 from anedl.intake.describing import describe
@@ -59,7 +59,8 @@ from anedl.triage.verdict import Rules, Triage
 
 __all__ = ["Fitted", "Say", "Wishes", "fit", "look"]
 
-LOOKED = {"cache", "intake.json", "skipped.csv", DECIDED_FILE}  # what `look` leaves in a run folder
+# What a call that has not begun to train leaves in a run folder.
+LOOKED = {"cache", "intake.json", "skipped.csv", TRUNKS_FILE, DECIDED_FILE}
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,29 @@ def look(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Gat
         ConfigError: the run folder is taken or lies among the images, or a wish cannot be met.
         DataError: there are too few images.
     """
-    return _look(labelled, pile, run, wishes, say)[0]
+    _check(labelled, pile, run, wishes)
+    return _look(labelled, pile, run, wishes, say, None, to_be_tried=True)[0]
 
 
-def _look(
-    labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say
-) -> tuple[Gathered, list[Choice], Setting]:
+def _check(labelled: Path, pile: Path, run: Path, wishes: Wishes) -> None:
+    """Refuse what cannot be before anything is read, and make the run folder."""
     _check_folder(labelled, pile, run, wishes.resume)
     check_names(wishes)
     run.mkdir(parents=True, exist_ok=True)
+
+
+def _look(
+    labelled: Path,
+    pile: Path,
+    run: Path,
+    wishes: Wishes,
+    say: Say,
+    tried: Tried | None,
+    to_be_tried: bool = False,
+) -> tuple[Gathered, list[Choice], Setting]:
     device = choose_device(wishes.device)
-    trained = trained_on(wishes.backbone)
+    backbone = wishes.backbone if tried is None else tried.backbone
+    trained = trained_on(backbone)
     frozen = choices.choose_frozen(trained, device, wishes.frozen)
     if wishes.feature_views is not None and not frozen.value:
         raise ConfigError(
@@ -105,7 +118,13 @@ def _look(
         say(line)
     if gathered.skipped:
         say(f"files that were skipped, with reasons: {run / 'skipped.csv'}")
-    taken = _first_choices(gathered, wishes, device, frozen)
+    side = gathered.side.value
+    assert isinstance(side, int)
+    to_be_tried = to_be_tried and can_be_tried(wishes, device, side)
+    trunk = choices.choose_backbone(side, device, backbone, to_be_tried)
+    if tried is not None:
+        trunk = replace(trunk, reason=tried.reason)
+    taken = _first_choices(gathered, wishes, trunk, frozen)
     setting = setting_of(gathered, taken)
     check_choices(setting, wishes, taken)
     say("choices (each can be overridden, see --help):")
@@ -121,7 +140,11 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     follows them is done again.
     """
     started = time.monotonic()
-    gathered, taken, setting = _look(labelled, pile, run, wishes, say)
+    _check(labelled, pile, run, wishes)
+    tried = try_trunks(labelled, pile, run, wishes, choose_device(wishes.device), say)
+    gathered, taken, setting = _look(labelled, pile, run, wishes, say, tried)
+    if tried is not None:
+        wishes = replace(wishes, minutes=tried.minutes_left(wishes.minutes))
     sweep(run)
     problem = replace(
         make_problem(setting, gathered.cache.images, gathered.labels, gathered.split),
@@ -227,15 +250,15 @@ def _check_folder(labelled: Path, pile: Path, run: Path, resume: bool) -> None:
 
 
 def _first_choices(
-    gathered: Gathered, wishes: Wishes, device: torch.device, frozen: Choice
+    gathered: Gathered, wishes: Wishes, trunk: Choice, frozen: Choice
 ) -> list[Choice]:
     side = gathered.side
     assert isinstance(side.value, int)
     return [
         side,
         choices.choose_augmentation(side.value, wishes.augmentation),
-        choices.choose_backbone(side.value, device, wishes.backbone),
-        *([frozen] if frozen.value or trained_on(wishes.backbone) else []),
+        trunk,
+        *([frozen] if frozen.value or trained_on(str(trunk.value)) else []),
         choices.choose_batch_size(len(gathered.split.labelled), wishes.batch_size),
         choices.choose_top_m(len(gathered.names), wishes.top_m),
         gathered.folds,

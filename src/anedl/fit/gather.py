@@ -37,7 +37,7 @@ from anedl.intake.duplicates import duplicate_groups, exact_groups, shared_with
 from anedl.intake.facts import image_sizes
 from anedl.intake.findings import Findings, find, write_skipped
 from anedl.intake.index import stamp_of
-from anedl.intake.listing import Skipped, list_labelled, list_pile, require_some_there
+from anedl.intake.listing import Listing, Skipped, list_labelled, list_pile, require_some_there
 from anedl.networks import TrainedOn
 from anedl.review.decisions import UNKNOWN
 
@@ -86,6 +86,31 @@ class Gathered:
         return describe_decided(self.decided, self.new_classes)
 
 
+def list_sources(labelled: Path, pile: Path) -> tuple[Listing, Listing, tuple[str, ...]]:
+    """What lies in either place, and the names of the classes; no image is opened.
+
+    Raises:
+        DataError: one of them is empty, there are too few classes, or one has a name of ours.
+    """
+    ours, theirs = list_labelled(labelled), list_pile(pile)
+    if not ours.items:
+        raise DataError(f"{labelled}: no labelled images; put some of each class into its folder")
+    if not theirs.items:
+        raise DataError(f"{pile}: there are no images in the pile")
+    require_some_there(labelled, ours)
+    require_some_there(pile, theirs)
+    classes = tuple(sorted({item.label for item in ours.items if item.label is not None}))
+    if len(classes) < 2:
+        raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
+    if nameless := [name for name in classes if name.casefold() == UNKNOWN]:
+        raise DataError(
+            f"{labelled}: a class called {nameless[0]!r}, as anedl calls images of no known class; "
+            f"known strangers teach it nothing, so take them away, or give the class another name "
+            f"if it is one"
+        )
+    return ours, theirs, classes
+
+
 def gather(
     labelled: Path,
     pile: Path,
@@ -117,23 +142,8 @@ def gather(
             decisions are about another pile.
     """
     check_files(run, decisions, resume)
-    ours, theirs = list_labelled(labelled), list_pile(pile)
+    ours, theirs, classes = list_sources(labelled, pile)
     items = [*ours.items, *theirs.items]
-    if not ours.items:
-        raise DataError(f"{labelled}: no labelled images; put some of each class into its folder")
-    if not theirs.items:
-        raise DataError(f"{pile}: there are no images in the pile")
-    require_some_there(labelled, ours)
-    require_some_there(pile, theirs)
-    classes = tuple(sorted({item.label for item in ours.items if item.label is not None}))
-    if len(classes) < 2:
-        raise DataError(f"{labelled}: one class only ({classes[0]!r}); at least two are needed")
-    if nameless := [name for name in classes if name.casefold() == UNKNOWN]:
-        raise DataError(
-            f"{labelled}: a class called {nameless[0]!r}, as anedl calls images of no known class; "
-            f"known strangers teach it nothing, so take them away, or give the class another name "
-            f"if it is one"
-        )
     unread = unread_to_the_end(run, items) if has_begun(run) else {}
     side = choose_side(image_sizes(items), device, image_size, trained)
     assert isinstance(side.value, int)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anedl.errors import ConfigError, unknown_name
 from anedl.networks.heads import EvidentialHead, SoftmaxHead
-from anedl.networks.lite_backbone import ARCHITECTURE, LITE, LiteBackbone
+from anedl.networks.lite_backbone import ARCHITECTURE, LITE, LiteBackbone, is_installed
 from anedl.networks.resnet import ResNet18
 from anedl.networks.timm_backbone import PREFIX, TimmBackbone, timm_trained_on
 from anedl.networks.trained import TrainedOn
@@ -28,6 +28,7 @@ __all__ = [
     "WideResNet",
     "brings_weights",
     "build_backbone",
+    "is_installed",
     "package_of",
     "trained_on",
 ]

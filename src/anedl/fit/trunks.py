@@ -1,0 +1,212 @@
+"""Whether a trunk that is trained already suits a user's images: tried on the labelled ones.
+
+Behind such a trunk photographs are told apart several times better than by a network that learns
+from nothing, handwriting several times worse (docs/fit.md), and sizes and counts do not tell which
+of them somebody has. So each is trained for a moment on most of the labelled images and judged by
+the others.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from anedl.data.batches import worker_count
+from anedl.data.dataset import IntArray, UInt8Array
+from anedl.errors import DataError
+from anedl.estimator import OpenSetClassifier
+from anedl.files import write_json
+from anedl.fit.begun import has_begun
+from anedl.fit.choices import (
+    FEWEST_A_CLASS,
+    LARGEST_OF_DIGITS,
+    LEAST_TRAINING,
+    TRAINED_TRUNK,
+    choose_backbone,
+    choose_batch_size,
+    choose_side,
+)
+from anedl.fit.gather import list_sources
+from anedl.fit.wishes import Say, Wishes
+from anedl.intake.cache import ImageCache, build_cache
+from anedl.intake.duplicates import NEAR_DISTANCE, duplicate_groups
+from anedl.intake.facts import image_sizes
+from anedl.intake.listing import Item
+from anedl.intake.partition import Partition, partition
+from anedl.methods.default import DEFAULT_METHOD
+from anedl.networks import is_installed, trained_on
+
+TRUNKS_FILE = "trunks.json"  # in a run folder: what was tried, for a call that goes on
+MOST_IMAGES = 600  # labelled ones that take part
+JUDGED_SHARE = 0.25
+FEWEST_JUDGED = 20  # with fewer, chance would choose
+SHARE_OF_TIME, LONGEST = 0.1, 60.0  # of the minutes, and seconds, for the network from nothing
+EPOCHS, MOST_STEPS = 12, 100  # of that network; steps an epoch
+TIMED_STEPS = 10
+STEPS_BEHIND_TRUNK = 40  # an epoch, as in a fit
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How many of the `judged` images a network from nothing and one behind the trunk named."""
+
+    judged: int
+    from_nothing: int
+    trained: int
+    seconds: float  # that it took
+
+    @property
+    def backbone(self) -> str | None:
+        """The trained trunk if it is wrong at most half as often; None: the network from nothing.
+
+        The latter gains more from the pile, and on pictures that are no photographs it tells
+        strangers better even where it names classes a little worse.
+        """
+        wrong, wrong_behind_trunk = self.judged - self.from_nothing, self.judged - self.trained
+        return TRAINED_TRUNK if wrong > 0 and 2 * wrong_behind_trunk <= wrong else None
+
+    def minutes_left(self, minutes: float) -> float:
+        """What is left of the time for everything else."""
+        return max(minutes - self.seconds / 60, LEAST_TRAINING * minutes)
+
+    @property
+    def reason(self) -> str:
+        """Why that one, for the list of choices."""
+        taken, other = (self.trained, self.from_nothing), "a network from nothing"
+        if self.backbone is None:
+            taken, other = taken[::-1], f"one behind {TRAINED_TRUNK}"
+        return f"names {taken[0]} of {self.judged} held-out labelled images, {other} {taken[1]}"
+
+
+def can_be_tried(wishes: Wishes, device: torch.device, side: int) -> bool:
+    """Whether both can be had and nobody has chosen; `side` is that of the network from nothing."""
+    is_open = wishes.backbone is None and wishes.frozen is None
+    # Other methods, and options of this one, may not be had with a frozen trunk.
+    is_plain = wishes.method == DEFAULT_METHOD and not wishes.options
+    is_here = device.type == "cpu" and side > LARGEST_OF_DIGITS and is_installed(TRAINED_TRUNK)
+    return is_open and is_plain and is_here
+
+
+def try_trunks(
+    labelled: Path, pile: Path, run: Path, wishes: Wishes, device: torch.device, say: Say
+) -> Tried | None:
+    """Try both, unless the run has done so; None: there is no choice, or too little to judge by.
+
+    Raises:
+        DataError: there are no images, or too few classes.
+    """
+    if wishes.backbone is not None:
+        return None
+    if has_begun(run) or wishes.resume:
+        found = _read(run)
+        if found is not None or has_begun(run):
+            return found
+    ours, theirs, _ = list_sources(labelled, pile)
+    sizes = image_sizes([*ours.items, *theirs.items])
+    side = choose_side(sizes, device, wishes.image_size).value
+    trained_side = choose_side(sizes, device, wishes.image_size, trained_on(TRAINED_TRUNK)).value
+    assert isinstance(side, int)
+    assert isinstance(trained_side, int)
+    if not can_be_tried(wishes, device, side):
+        return None
+    began = time.monotonic()
+    seconds = min(SHARE_OF_TIME * 60 * wishes.minutes, LONGEST)
+    with TemporaryDirectory() as folder:
+        sample = _sample(ours.items, wishes.seed)
+        small, large = (
+            build_cache(sample, Path(folder) / str(pixels), pixels, worker_count(wishes.workers))
+            for pixels in (side, trained_side)
+        )
+        trial = _Trial.of(small, wishes, device)
+        if trial is None or len(trial.parts.validation) < FEWEST_JUDGED:
+            return None
+        say(
+            f"trying a network from nothing and one behind {TRAINED_TRUNK} on {len(small.items):,} "
+            f"labelled images: about {seconds:.0f} seconds each"
+        )
+        from_nothing = trial.rightly_named(small, **trial.length_within(seconds, small))
+        trained = trial.rightly_named(
+            large, epochs=EPOCHS, epoch_steps=STEPS_BEHIND_TRUNK,
+            options={"backbone": TRAINED_TRUNK, "frozen": True, "feature_views": 1},
+        )  # fmt: skip
+    took = round(time.monotonic() - began, 1)
+    tried = Tried(len(trial.parts.validation), from_nothing, trained, took)
+    write_json(run / TRUNKS_FILE, asdict(tried))
+    return tried
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """What both are tried on."""
+
+    labels: IntArray  # (N,)
+    parts: Partition
+    wishes: Wishes
+    device: torch.device
+
+    @classmethod
+    def of(cls, cache: ImageCache, wishes: Wishes, device: torch.device) -> Self | None:
+        """Divide the images; None where a class has too few, which a fit will say."""
+        names, labels = np.unique([item.label or "" for item in cache.items], return_inverse=True)
+        distance = NEAR_DISTANCE if wishes.near_distance is None else wishes.near_distance
+        groups = duplicate_groups(cache.digests, cache.hashes, distance)
+        try:
+            parts = partition(labels, groups, JUDGED_SHARE, 0.0, wishes.seed, FEWEST_A_CLASS)
+        except DataError:
+            return None
+        # Files that cannot be read may have been all of a class.
+        return cls(labels, parts, wishes, device) if len(names) > 1 else None
+
+    def rightly_named(self, cache: ImageCache, **how: Any) -> int:
+        """How many of the images held out a network names that has learnt the others."""
+        frames, judged = cache.images.pixels, self.parts.validation
+        model = self._fitted(frames, cache.side, **how)
+        return round(model.score(frames[judged], self.labels[judged]) * len(judged))
+
+    def length_within(self, seconds: float, cache: ImageCache) -> dict[str, int]:
+        """Epochs and their steps that take about so long, by the time of a few."""
+        began = time.monotonic()
+        self._fitted(cache.images.pixels, cache.side, epochs=1, epoch_steps=TIMED_STEPS)
+        a_step = (time.monotonic() - began) / TIMED_STEPS
+        steps = int(seconds / a_step / EPOCHS)
+        return {"epochs": EPOCHS, "epoch_steps": max(1, min(steps, MOST_STEPS))}
+
+    def _fitted(self, frames: UInt8Array, side: int, **how: Any) -> OpenSetClassifier:
+        learnt = self.parts.labelled
+        batch = choose_batch_size(len(learnt), self.wishes.batch_size).value
+        assert isinstance(batch, int)
+        how.setdefault("options", {"backbone": choose_backbone(side, self.device).value})
+        model = OpenSetClassifier(
+            "supervised", batch_size=batch, image_size=side, validation_share=0,
+            calibration_share=0, random_state=self.wishes.seed, device=str(self.device),
+            augmentation="digits" if self.wishes.augmentation == "digits" else "small", **how,
+        )  # fmt: skip
+        return model.fit(frames[learnt], self.labels[learnt])
+
+
+def _sample(items: Sequence[Item], seed: int) -> list[Item]:
+    """So many of every class, drawn by the seed, that all together are not too many."""
+    classes: dict[str, list[Item]] = {}
+    for item in items:
+        classes.setdefault(item.label or "", []).append(item)
+    most = max(FEWEST_A_CLASS, MOST_IMAGES // len(classes))
+    rng = np.random.default_rng(seed)
+    return [
+        of_class[place]
+        for of_class in classes.values()
+        for place in np.sort(rng.permutation(len(of_class))[:most])
+    ]
+
+
+def _read(run: Path) -> Tried | None:
+    try:
+        record = json.loads((run / TRUNKS_FILE).read_text(encoding="utf-8"))
+        return Tried(**record)
+    except (OSError, ValueError, TypeError):
+        return None
