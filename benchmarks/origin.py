@@ -10,7 +10,8 @@ from anedl import __version__
 from anedl.engine.model import choose_device
 from anedl.engine.results import describe_device
 
-PLACES = ("--data", "--json", "--out", "--runs")  # options whose value says nothing to anyone elsewhere
+# Options whose value says nothing to anyone elsewhere.
+PLACES = ("--data", "--json", "--out", "--runs")
 
 
 def origin(device="auto"):
