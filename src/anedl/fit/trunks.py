@@ -46,6 +46,7 @@ TRUNKS_FILE = "trunks.json"  # in a run folder: what was tried, for a call that 
 MOST_IMAGES = 600  # labelled ones that take part
 JUDGED_SHARE = 0.25
 FEWEST_JUDGED = 20  # with fewer, chance would choose
+LEAST_GAIN = 3  # images, for the same reason
 SHARE_OF_TIME, LONGEST = 0.1, 60.0  # of the minutes, and seconds, for the network from nothing
 EPOCHS, MOST_STEPS = 12, 100  # of that network; steps an epoch
 TIMED_STEPS = 10
@@ -65,11 +66,12 @@ class Tried:
     def backbone(self) -> str | None:
         """The trained trunk if it is wrong at most half as often; None: the network from nothing.
 
-        The latter gains more from the pile, and on pictures that are no photographs it tells
+        The latter gains more from the pile, and on pictures that are no photographs it may tell
         strangers better even where it names classes a little worse.
         """
         wrong, wrong_behind_trunk = self.judged - self.from_nothing, self.judged - self.trained
-        return TRAINED_TRUNK if wrong > 0 and 2 * wrong_behind_trunk <= wrong else None
+        is_clear = wrong - wrong_behind_trunk >= LEAST_GAIN and 2 * wrong_behind_trunk <= wrong
+        return TRAINED_TRUNK if is_clear else None
 
     def minutes_left(self, minutes: float) -> float:
         """What is left of the time for everything else."""
