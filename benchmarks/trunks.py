@@ -11,23 +11,18 @@ that are in RUNS already are judged as they are.
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 from origin import origin
+from photographs import folders_of, judged
 
 from anedl.data.dataset import ArrayImages, Dataset, FileImages, LabelledImages
 from anedl.data.sources import load_dataset
 from anedl.engine.model import choose_device
 from anedl.files import write_json
-from anedl.fit.flow import Wishes, fit
+from anedl.fit.flow import Wishes
 from anedl.fit.trunks import try_trunks
-from anedl.presets.example import compare_with_truth
-from anedl.presets.folders import digits_folders
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "examples"))
-from cifar_folders import write_folders
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 CLOTHES = ("tshirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag",
@@ -58,28 +53,15 @@ def load(kind, options):
     return load_dataset(kind, options.data)
 
 
-def judged(folders, run, wishes):
-    """A finished fit beside the truth; it is made where there is none."""
-    if not (run / "fit.json").exists():
-        fit(folders.labelled, folders.pile, run, wishes, lambda text: None)
-    known = sorted(path.name for path in folders.labelled.iterdir())
-    verdicts = compare_with_truth(run, folders.truth, known).to_json()
-    seconds = json.loads((run / "fit.json").read_text())["seconds"]
-    figures = {name: verdicts[name]["share"] for name in ("error", "recall", "inlier_loss")}
-    return {**figures, "auroc": verdicts["auroc"], "seconds": seconds}
-
-
 def of_draw(kind, dataset, seed, options):
     name = f"{kind}-{seed}"
-    out = options.runs / "images" / name
-    folders = digits_folders(out)
-    if not folders.truth.exists():
-        write_folders(out, dataset, 5, 40, 2000, 0.5, seed)
+    folders = folders_of(dataset, seed, options.runs / "images" / name)
     terms = {"minutes": options.minutes, "augmentation": KINDS[kind], "seed": 0, "quiet": True}
     place = options.runs / f"{name}-trial"
     place.mkdir(exist_ok=True)
     device = choose_device("cpu")
-    tried = try_trunks(folders.labelled, folders.pile, place, Wishes(**terms), device, print)
+    asked = Wishes(**terms, resume=True)  # a trial that is there is kept
+    tried = try_trunks(folders.labelled, folders.pile, place, asked, device, print)
     found = {"trial": {**vars(tried), "takes": tried.backbone or TRUNKS["from nothing"]}}
     for what, backbone in TRUNKS.items():
         wishes = Wishes(**terms, backbone=backbone, device="cpu")
