@@ -121,6 +121,16 @@ def test_methods_that_change_pixels_are_refused_before_a_look(
         with_features(problem, spec_of(method, options=options), FP32)
 
 
+def test_images_are_judged_by_features_in_the_arithmetic_of_judging(problem, looked_at, spec_of):
+    precision = Precision("bf16", FP32.device, judging="fp32")
+    mixed = with_features(problem, spec_of(), precision).features
+    used = problem.used_of_train()
+    assert torch.equal(mixed.plain[used], looked_at.features.plain[used])
+    ours, theirs = mixed.views_of(used), looked_at.features.views_of(used)
+    assert not torch.equal(ours, theirs)
+    torch.testing.assert_close(ours, theirs, rtol=0.1, atol=0.1)
+
+
 def test_views_of_an_image_do_not_depend_on_the_others(problem, looked_at, spec_of):
     split = replace(problem.split, pool=problem.split.pool[::2])
     fewer = with_features(replace(problem, split=split), spec_of(), FP32).features

@@ -60,6 +60,8 @@ def test_half_precision_comes_back_as_float32(method, problem):
         assert getattr(half, name).dtype == torch.float32
     assert not torch.equal(half.logits, full.logits)
     torch.testing.assert_close(half.alpha, full.alpha, rtol=0.2, atol=0.2)
+    judged = outputs_of(method, images, Precision("bf16", torch.device("cpu"), judging="fp32"))
+    assert torch.equal(judged.logits, full.logits)
 
 
 def test_judging_images_with_and_without_outliers(method, problem):

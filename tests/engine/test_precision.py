@@ -57,7 +57,13 @@ def test_a_torch_that_does_not_tell_computes_in_fp32(monkeypatch):
 @pytest.mark.parametrize(("setting", "chosen"), [("digits", "fp32"), ("cifar100-55/50", "bf16")])
 def test_a_run_asks_for_the_side_of_its_images(monkeypatch, setting, chosen):
     monkeypatch.setattr(precision, "computes_bf16", lambda: True)
-    assert precision_of(make_spec(setting, "anedl"), CPU).name == chosen
+    found = precision_of(make_spec(setting, "anedl"), CPU)
+    assert (found.name, found.judging_dtype) == (chosen, torch.float32)
+
+
+def test_what_was_asked_for_judges_too():
+    spec = make_spec("cifar100-55/50", "anedl", train={"precision": "bf16"})
+    assert precision_of(spec, CPU).judging_dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(("capability", "chosen"), [((7, 5), "fp16"), ((8, 0), "bf16")])
@@ -71,6 +77,8 @@ def test_a_gpu_computes_in_the_16_bits_it_is_fast_in(monkeypatch, capability, ch
 )
 def test_autocast_uses_that_type(name, dtype):
     with Precision(name, CPU).autocast():
+        assert (torch.ones(2, 3) @ torch.ones(3, 2)).dtype == dtype
+    with Precision("fp32", CPU, judging=name).judging():
         assert (torch.ones(2, 3) @ torch.ones(3, 2)).dtype == dtype
 
 

@@ -115,7 +115,8 @@ class TrainConfig:
     precision: Literal["auto", "fp32", "bf16", "fp16"] = option(
         "auto",
         "arithmetic of the trunk; auto: bf16 on a GPU that has it, fp16 on others; on a CPU bf16 "
-        "if it computes that by itself and images are 24 pixels wide or more, else fp32",
+        "if it computes that by itself and images are 24 pixels wide or more, else fp32; what it "
+        "judges it judges in fp32",
     )
     execution: Literal["auto", "eager", "compiled", "captured"] = option(
         "auto", "how steps run; auto: compiled and captured in a CUDA graph on a GPU, else eager"

@@ -18,6 +18,7 @@ from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem, load_problem
 from anedl.engine.spec import RunSpec
 from anedl.networks.frozen_encoder import FrozenEncoder
+from anedl.views import View
 
 SLOT = 2000  # beyond those of batches and of the selection, so that these views are others
 # Images at once: on a CPU a trained trunk is half as fast with 64.
@@ -192,7 +193,9 @@ def _features(
     """The trunk's features of all `images`, (n, d) float32 on the host."""
     device = precision.device
     pieces = []
-    with precision.autocast():
+    # Images are judged by their plain views; steps learn from the others.
+    judged = images.view is View.PLAIN
+    with precision.judging() if judged else precision.autocast():
         for batch in images.batches(BATCH[device.type]):
             pieces.append(encoder.trunk_features(batch.to(device)).float().cpu())
             done += len(batch)

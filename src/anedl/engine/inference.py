@@ -31,7 +31,7 @@ def outputs_of(
     was_training = method.training
     method.eval()
     device = precision.device
-    with precision.autocast():
+    with precision.judging():
         pieces = [
             ask(piece.to(device, non_blocking=True))
             for piece in batches_of(images, batch or _batch(images, device, method))

@@ -57,7 +57,8 @@ def key_of(
         "format": FORMAT, "backbone": backbone, "package": package_of(backbone),
         "weights": weights.hexdigest(), "mean": mean, "std": std, "image_size": terms.image_size,
         "side": encoder.side, "augmentation": terms.augmentation, "seed": view_seed(spec),
-        "precision": str(precision.dtype), "device": precision.device.type, "images": images,
+        "precision": [str(precision.dtype), str(precision.judging_dtype)],
+        "device": precision.device.type, "images": images,
     }  # fmt: skip
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

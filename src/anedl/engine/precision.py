@@ -1,4 +1,8 @@
-"""In which arithmetic the trunk runs: fp32, bf16, or fp16 with a loss scale that adapts itself."""
+"""In which arithmetic the trunk runs: fp32, bf16, or fp16 with a loss scale that adapts itself.
+
+A CPU that trains in bf16 judges in fp32 all the same: there images pass once and not once a step,
+and what is said of them is then what it would be on other processors and in an exported model.
+"""
 
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -51,17 +55,27 @@ def choose_precision(wanted: str, device: torch.device, side: int) -> str:
 
 def precision_of(spec: "RunSpec", device: torch.device) -> "Precision":
     """The arithmetic of a run on `device`."""
-    name = choose_precision(spec.train.precision, device, spec.terms.image_size)
-    return Precision(name, device)
+    return resolved(spec.train.precision, device, spec.terms.image_size)
+
+
+def resolved(wanted: str, device: torch.device, side: int) -> "Precision":
+    """What option `precision` means on `device` for images of `side` pixels."""
+    name = choose_precision(wanted, device, side)
+    judging = "fp32" if wanted == "auto" and device.type == "cpu" else name
+    return Precision(name, device, judging)
 
 
 class Precision:
-    """Autocast and, for fp16, the loss scale; `state` is what a checkpoint must hold."""
+    """Autocast and, for fp16, the loss scale; `state` is what a checkpoint must hold.
 
-    def __init__(self, name: str, device: torch.device) -> None:
+    `judging` names the arithmetic in which images are judged, where it is another than training's.
+    """
+
+    def __init__(self, name: str, device: torch.device, judging: str | None = None) -> None:
         self.name = name
         self.device = device
         self.dtype = DTYPES[name]
+        self.judging_dtype = DTYPES[judging or name]
         self.channels_last = True
         self.state: dict[str, Tensor] = {}
         if name == "fp16":
@@ -76,7 +90,14 @@ class Precision:
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context in which losses are computed."""
-        return torch.autocast(self.device.type, dtype=self.dtype, enabled=self.name != "fp32")
+        return self._autocast(self.dtype)
+
+    def judging(self) -> AbstractContextManager[object]:
+        """The context in which images are judged."""
+        return self._autocast(self.judging_dtype)
+
+    def _autocast(self, dtype: torch.dtype) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype != torch.float32)
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The loss times the loss scale, ()."""

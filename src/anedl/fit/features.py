@@ -12,7 +12,7 @@ from anedl.data.batches import ImageBatches
 from anedl.engine.features import BATCH, with_features
 from anedl.engine.kept_features import Kept
 from anedl.engine.model import build_encoder, choose_device
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import Precision, resolved
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec
 from anedl.errors import ConfigError
@@ -36,7 +36,7 @@ def looked_at(
     device = choose_device(wishes.device)
     # As the trainings have it: new images pass the trunk in the same arithmetic.
     wished = wishes.options.get("precision", "auto")
-    precision = Precision(choose_precision(wished, device, problem.setting.image_size), device)
+    precision = resolved(wished, device, problem.setting.image_size)
     began = time.monotonic()
     count = len(gathered.cache.items)
     if recorded is not None and wishes.feature_views not in (None, recorded):
