@@ -75,6 +75,29 @@ def test_a_finished_fit_goes_on_without_another_look(run, folders, wishes, monke
         fit(*folders, folder, wishes(resume=True, feature_views=5), lambda text: None)
 
 
+def test_a_call_that_was_cut_off_while_it_looked_goes_on_with_as_many_views(
+    folders, wishes, tmp_path, no_pages, monkeypatch
+):
+    run, looks = tmp_path / "run", []
+    look_once = FrozenEncoder.trunk_features
+
+    def cut(self, images):
+        looks.append(len(images))
+        if len(looks) > 8:
+            raise KeyboardInterrupt
+        return look_once(self, images)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FrozenEncoder, "trunk_features", cut)
+        with pytest.raises(KeyboardInterrupt):
+            fit(*folders, run, wishes(), lambda text: None)
+    assert not (run / "supervised").exists()
+    said = []
+    fit(*folders, run, wishes(resume=True, feature_views=None), said.append)
+    assert record(run)["train"].get("feature_views", 4) == VIEWS
+    assert any("feature views" in line and "as the run began" in line for line in said)
+
+
 def test_new_images_are_judged_as_those_of_the_pile_were(run, folders):
     folder = run[0]
     triage = read_table(folder)

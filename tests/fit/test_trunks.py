@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from anedl.errors import ConfigError
 from anedl.fit import trunks
 from anedl.fit.flow import Wishes, fit, look
 from anedl.fit.trunks import TRUNKS_FILE, Tried, can_be_tried, try_trunks
@@ -76,20 +77,23 @@ def test_the_time_it_took_is_not_there_for_training():
 
 
 @pytest.mark.parametrize(
-    ("asked", "device", "side", "installed", "expected"),
+    ("asked", "device", "side", "installed", "labelled", "expected"),
     [
-        ({}, "cpu", 24, True, True),
-        ({}, "cpu", 16, True, False),
-        ({}, "cuda", 24, True, False),
-        ({}, "cpu", 24, False, False),
-        ({"backbone": "wrn-10-1"}, "cpu", 24, True, False),
-        ({"method": "mtc"}, "cpu", 24, True, False),
-        ({"options": {"rotation_weight": 0.5}}, "cpu", 24, True, False),
+        ({}, "cpu", 24, True, 80, True),
+        ({}, "cpu", 24, True, 79, False),
+        ({}, "cpu", 16, True, 80, False),
+        ({}, "cuda", 24, True, 80, False),
+        ({}, "cpu", 24, False, 80, False),
+        ({"backbone": "wrn-10-1"}, "cpu", 24, True, 80, False),
+        ({"method": "mtc"}, "cpu", 24, True, 80, False),
+        ({"options": {"rotation_weight": 0.5}}, "cpu", 24, True, 80, False),
     ],
 )
-def test_what_was_chosen_is_not_tried(monkeypatch, asked, device, side, installed, expected):
+def test_what_was_chosen_or_cannot_be_judged_is_not_tried(
+    monkeypatch, asked, device, side, installed, labelled, expected
+):
     monkeypatch.setattr(trunks, "is_installed", lambda name: installed)
-    assert can_be_tried(wishes(**asked), torch.device(device), side) is expected
+    assert can_be_tried(wishes(**asked), torch.device(device), side, labelled) is expected
 
 
 def test_both_are_judged_by_images_that_neither_has_seen(candidate, larger, run, monkeypatch):
@@ -148,36 +152,61 @@ def test_a_fit_takes_what_did_better_and_says_why(
     assert choice == {"value": config["train"]["backbone"], "reason": tried.reason}
 
 
-def test_a_fit_that_goes_on_keeps_its_trunk(
-    candidate, larger, tmp_path, no_pages, short, not_again, monkeypatch
-):
+@pytest.fixture
+def begun(candidate, larger, tmp_path, no_pages, short, not_again, monkeypatch):
+    """A finished fit behind the trained trunk, and what goes on with it."""
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr("anedl.fit.flow.try_trunks", lambda *args: Tried(21, 10, 20, 0.5))
         fit(*larger, run, Wishes(**short), silent)
-    before = (run / "triage.csv").read_bytes()
-    record = {"judged": 21, "from_nothing": 10, "trained": 20, "seconds": 0.5}
-    (run / TRUNKS_FILE).write_text(json.dumps(record))
-    fit(*larger, run, Wishes(**short, resume=True), silent)
-    assert (run / "triage.csv").read_bytes() == before
+    return run
 
 
-def test_a_trunk_that_is_named_is_taken_whatever_was_tried(larger, run, not_again):
-    record = {"judged": 21, "from_nothing": 10, "trained": 20, "seconds": 0.5}
-    (run / TRUNKS_FILE).write_text(json.dumps(record))
-    named = wishes(resume=True, backbone="wrn-10-1")
-    assert try_trunks(*larger, run, named, CPU, silent) is None
+def test_a_fit_that_goes_on_keeps_its_trunk(begun, larger, short, candidate):
+    before = (begun / "triage.csv").read_bytes()
+    summary = fit(*larger, begun, Wishes(**short, resume=True), silent).summary
+    assert (begun / "triage.csv").read_bytes() == before
+    assert summary["choices"]["backbone"] == {"value": candidate, "reason": "as the run began"}
+    said = []
+    look(*larger, begun, Wishes(**short, resume=True), said.append)
+    assert any(candidate in line for line in said)
+
+
+def test_another_trunk_is_refused_by_its_name(begun, larger, short, candidate):
+    for call in (fit, look):
+        with pytest.raises(ConfigError, match=f"--backbone wrn-10-1: .* begun with {candidate}"):
+            call(*larger, begun, Wishes(**short, resume=True, backbone="wrn-10-1"), silent)
+
+
+def test_what_was_tried_is_forgotten_where_the_run_took_another_trunk(begun, larger, short):
+    record = {"judged": 21, "from_nothing": 20, "trained": 20, "seconds": 0.5}
+    (begun / TRUNKS_FILE).write_text(json.dumps(record))
+    summary = fit(*larger, begun, Wishes(**short, resume=True), silent).summary
+    assert summary["choices"]["backbone"]["reason"] == "as the run began"
+
+
+def test_a_trial_of_the_same_images_is_not_made_again(candidate, larger, run, monkeypatch):
+    tried = try_trunks(*larger, run, wishes(), CPU, silent)
+    assert sorted(path.name for path in run.iterdir()) == [TRUNKS_FILE]
+    with monkeypatch.context() as patch:
+        patch.setattr(trunks, "OpenSetClassifier", None)
+        assert try_trunks(*larger, run, wishes(resume=True), CPU, silent) == tried
+    next(larger[0].rglob("*.png")).unlink()
+    again = try_trunks(*larger, run, wishes(resume=True), CPU, silent)
+    assert again.images != tried.images
+
+
+def test_what_a_killed_trial_left_is_taken_away(candidate, larger, run):
+    (run / trunks.TRIAL_FOLDER / "24").mkdir(parents=True)
+    (run / trunks.TRIAL_FOLDER / "24" / "pixels.npy").write_bytes(b"half")
+    assert try_trunks(*larger, run, wishes(), CPU, silent) is not None
+    assert not (run / trunks.TRIAL_FOLDER).exists()
 
 
 def test_files_that_cannot_be_read_leave_it_to_the_fit_to_tell(candidate, larger, run, not_again):
     for path in larger[0].rglob("*.png"):
         path.write_bytes(b"no image")
     assert try_trunks(*larger, run, wishes(), CPU, silent) is None
-
-
-def test_a_run_that_was_begun_without_a_trial_has_none(candidate, larger, run, not_again):
-    (run / "split.json").write_text("{}")
-    assert try_trunks(*larger, run, wishes(resume=True), CPU, silent) is None
 
 
 def test_a_dry_run_says_that_both_will_be_tried(candidate, larger, tmp_path, not_again):

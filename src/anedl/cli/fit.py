@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     chosen.add_argument(
         "--backbone",
         help="network trunk: wrn-28-2, resnet18; or one that was trained on photographs: "
-        "efficientnet-lite0, timm:MODEL:pretrained",
+        "efficientnet-lite0, timm:MODEL:pretrained (default: by the size of the images; without a "
+        "GPU wrn-10-1 or efficientnet-lite0, whichever labelled images speak for)",
     )
     chosen.add_argument(
         "--frozen", action=argparse.BooleanOptionalAction, default=None,

@@ -115,7 +115,8 @@ def choose_augmentation(side: int, wanted: str | None = None) -> Choice:
     )
 
 
-# For photographs where no GPU is.
+SMALL_TRUNK = "wrn-10-1"  # without a GPU
+# For photographs there.
 TRAINED_TRUNK = "efficientnet-lite0"
 FOR_PHOTOGRAPHS = f"--backbone {TRAINED_TRUNK}"
 LARGEST_OF_DIGITS = 16  # the side up to which a network for digits is enough
@@ -132,12 +133,13 @@ def choose_backbone(
     if side > 64:
         return Choice("backbone", "resnet18", "images of more than 64 pixels")
     if device.type == "cpu":
-        why = "wrn-28-2 is too slow without a GPU"
+        why = f"wrn-28-2 is too slow without a GPU; for photographs take {FOR_PHOTOGRAPHS}"
         if to_be_tried:
-            why += f", unless labelled images speak for {TRAINED_TRUNK}: both are tried first"
-        else:
-            why += f"; for photographs take {FOR_PHOTOGRAPHS}"
-        return Choice("backbone", "wrn-10-1", why)
+            why = (
+                f"or {TRAINED_TRUNK}, with an image size and augmentation of its own: both are "
+                "tried on labelled images before training"
+            )
+        return Choice("backbone", SMALL_TRUNK, why)
     return Choice("backbone", "wrn-28-2", "small images")
 
 

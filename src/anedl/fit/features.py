@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from anedl.engine.precision import Precision, resolved
 from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec
 from anedl.errors import ConfigError
+from anedl.files import write_json
 from anedl.fit.choices import LEAST_TRAINING, Choice, choose_feature_views
 from anedl.fit.gather import Gathered
 from anedl.fit.wishes import Say, Wishes
@@ -23,6 +25,8 @@ from anedl.networks.frozen_encoder import FrozenEncoder
 from anedl.views import View
 
 TIMED_BATCHES = 2
+VIEWS_FILE = "views.json"  # beside the images: of how many views features are being made
+AS_BEGUN = "as the run began"  # the reason of a choice that cannot be made again
 
 
 def looked_at(
@@ -44,20 +48,31 @@ def looked_at(
             f"--feature-views {wishes.feature_views}: this run was begun with {recorded}; give "
             f"that or nothing, or choose another folder"
         )
+    begun = gathered.cache.folder / VIEWS_FILE
+    if wishes.resume and recorded is None and wishes.feature_views is None:
+        recorded = _read_views(begun)  # a call that was cut off while it looked
     wanted = recorded if recorded is not None else wishes.feature_views
     draft = _draft(problem, wishes, 1)
     seconds = 0.0 if wanted is not None else _seconds_a_view(draft, problem, precision)
     choice = choose_feature_views(count, seconds, wishes.minutes, wanted)
     if recorded is not None:
-        choice = replace(choice, reason="as the run began")
+        choice = replace(choice, reason=AS_BEGUN)
     say(choice.describe())
     assert isinstance(choice.value, int)
+    write_json(begun, choice.value)
     looked = with_features(
         problem, _draft(problem, wishes, choice.value), precision, wishes.quiet,
         Kept(gathered.cache.folder / "features", _digest(gathered)),
     )  # fmt: skip
     spent = (time.monotonic() - began) / 60
     return looked, choice, max(wishes.minutes - spent, LEAST_TRAINING * wishes.minutes)
+
+
+def _read_views(path: Path) -> int | None:
+    try:
+        return int(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _draft(problem: Problem, wishes: Wishes, views: int) -> RunSpec:

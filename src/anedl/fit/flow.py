@@ -21,8 +21,8 @@ from anedl.fit import choices
 from anedl.fit.choices import Choice
 from anedl.fit.comparison import compare, held_out_errors
 from anedl.fit.copies import distance_choice
-from anedl.fit.decisions import carry_over
-from anedl.fit.features import looked_at
+from anedl.fit.decisions import carry_over, check_files
+from anedl.fit.features import AS_BEGUN, looked_at
 from anedl.fit.gather import Gathered, gather
 from anedl.fit.judging import (
     FoldScores,
@@ -40,6 +40,7 @@ from anedl.fit.training import (
     check_choices,
     check_names,
     is_frozen,
+    recorded_backbone,
     recorded_share,
     recorded_views,
     setting_of,
@@ -47,7 +48,14 @@ from anedl.fit.training import (
     trained,
     value_of,
 )
-from anedl.fit.trunks import TRUNKS_FILE, Tried, can_be_tried, try_trunks
+from anedl.fit.trunks import (
+    TRIAL_FOLDER,
+    TRUNKS_FILE,
+    Tried,
+    can_be_tried,
+    recorded_trial,
+    try_trunks,
+)
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.decided import DECIDED_FILE
 from anedl.intake.describing import describe
@@ -60,7 +68,7 @@ from anedl.triage.verdict import Rules, Triage
 __all__ = ["Fitted", "Say", "Wishes", "fit", "look"]
 
 # What a call that has not begun to train leaves in a run folder.
-LOOKED = {"cache", "intake.json", "skipped.csv", TRUNKS_FILE, DECIDED_FILE}
+LOOKED = {"cache", "intake.json", "skipped.csv", TRUNKS_FILE, TRIAL_FOLDER, DECIDED_FILE}
 
 
 @dataclass(frozen=True)
@@ -79,15 +87,35 @@ def look(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Gat
         ConfigError: the run folder is taken or lies among the images, or a wish cannot be met.
         DataError: there are too few images.
     """
-    _check(labelled, pile, run, wishes)
-    return _look(labelled, pile, run, wishes, say, None, to_be_tried=True)[0]
+    begun = _check(labelled, pile, run, wishes)
+    tried = _tried_before(run, wishes, begun)
+    return _look(labelled, pile, run, wishes, say, tried, begun, to_be_tried=tried is None)[0]
 
 
-def _check(labelled: Path, pile: Path, run: Path, wishes: Wishes) -> None:
-    """Refuse what cannot be before anything is read, and make the run folder."""
+def _tried_before(run: Path, wishes: Wishes, begun: str | None) -> Tried | None:
+    """The trial of a run that goes on, unless it has begun to train with another trunk."""
+    tried = recorded_trial(run, wishes)
+    if tried is None or begun is None:
+        return tried
+    return tried if begun == (tried.backbone or choices.SMALL_TRUNK) else None
+
+
+def _check(labelled: Path, pile: Path, run: Path, wishes: Wishes) -> str | None:
+    """Refuse what cannot be before anything is read; make the run folder.
+
+    Returns the trunk that the run has begun with, if it has.
+    """
     _check_folder(labelled, pile, run, wishes.resume)
     check_names(wishes)
+    check_files(run, wishes.decision_files, wishes.resume)
+    begun = recorded_backbone(run)
+    if begun is not None and wishes.backbone not in (None, begun):
+        raise ConfigError(
+            f"--backbone {wishes.backbone}: this run was begun with {begun}; leave it out, or "
+            f"choose another folder"
+        )
     run.mkdir(parents=True, exist_ok=True)
+    return begun
 
 
 def _look(
@@ -97,10 +125,11 @@ def _look(
     wishes: Wishes,
     say: Say,
     tried: Tried | None,
+    begun: str | None,
     to_be_tried: bool = False,
 ) -> tuple[Gathered, list[Choice], Setting]:
     device = choose_device(wishes.device)
-    backbone = wishes.backbone if tried is None else tried.backbone
+    backbone = begun or (wishes.backbone if tried is None else tried.backbone)
     trained = trained_on(backbone)
     frozen = choices.choose_frozen(trained, device, wishes.frozen)
     if wishes.feature_views is not None and not frozen.value:
@@ -120,10 +149,14 @@ def _look(
         say(f"files that were skipped, with reasons: {run / 'skipped.csv'}")
     side = gathered.side.value
     assert isinstance(side, int)
-    to_be_tried = to_be_tried and can_be_tried(wishes, device, side)
+    labelled_images = sum(item.label is not None for item in gathered.cache.items)
+    to_be_tried = to_be_tried and can_be_tried(wishes, device, side, labelled_images)
     trunk = choices.choose_backbone(side, device, backbone, to_be_tried)
     if tried is not None:
         trunk = replace(trunk, reason=tried.reason)
+    elif begun is not None and wishes.backbone is None:
+        usual = choices.choose_backbone(side, device)
+        trunk = usual if usual.value == begun else replace(trunk, reason=AS_BEGUN)
     taken = _first_choices(gathered, wishes, trunk, frozen)
     setting = setting_of(gathered, taken)
     check_choices(setting, wishes, taken)
@@ -140,9 +173,12 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     follows them is done again.
     """
     started = time.monotonic()
-    _check(labelled, pile, run, wishes)
-    tried = try_trunks(labelled, pile, run, wishes, choose_device(wishes.device), say)
-    gathered, taken, setting = _look(labelled, pile, run, wishes, say, tried)
+    begun = _check(labelled, pile, run, wishes)
+    if begun is not None:
+        tried = _tried_before(run, wishes, begun)
+    else:
+        tried = try_trunks(labelled, pile, run, wishes, choose_device(wishes.device), say)
+    gathered, taken, setting = _look(labelled, pile, run, wishes, say, tried, begun)
     if tried is not None:
         wishes = replace(wishes, minutes=tried.minutes_left(wishes.minutes))
     sweep(run)

@@ -173,6 +173,12 @@ def train_folds(
     return folders
 
 
+def recorded_backbone(run: Path) -> str | None:
+    """The trunk that a fit has begun to train with; None: it has not begun."""
+    record = _record(run / "supervised")
+    return None if record is None else str(record["train"]["backbone"])
+
+
 def recorded_views(run: Path) -> int | None:
     """Views of every image that a fit with a frozen trunk has begun with; None: it has not."""
     record = _record(run / "supervised")

@@ -6,12 +6,14 @@ of them somebody has. So each is trained for a moment on most of the labelled im
 the others.
 """
 
+import hashlib
 import json
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +24,6 @@ from anedl.data.dataset import IntArray, UInt8Array
 from anedl.errors import DataError
 from anedl.estimator import OpenSetClassifier
 from anedl.files import write_json
-from anedl.fit.begun import has_begun
 from anedl.fit.choices import (
     FEWEST_A_CLASS,
     LARGEST_OF_DIGITS,
@@ -37,17 +38,20 @@ from anedl.fit.wishes import Say, Wishes
 from anedl.intake.cache import ImageCache, build_cache
 from anedl.intake.duplicates import NEAR_DISTANCE, duplicate_groups
 from anedl.intake.facts import image_sizes
+from anedl.intake.index import stamp_of
 from anedl.intake.listing import Item
 from anedl.intake.partition import Partition, partition
 from anedl.methods.default import DEFAULT_METHOD
 from anedl.networks import is_installed, trained_on
 
 TRUNKS_FILE = "trunks.json"  # in a run folder: what was tried, for a call that goes on
+TRIAL_FOLDER = "trial"  # there, as long as it takes
 MOST_IMAGES = 600  # labelled ones that take part
 JUDGED_SHARE = 0.25
 FEWEST_JUDGED = 20  # with fewer, chance would choose
 LEAST_GAIN = 3  # images, for the same reason
-SHARE_OF_TIME, LONGEST = 0.1, 60.0  # of the minutes, and seconds, for the network from nothing
+# For the network from nothing: of the minutes, seconds, and these where a length is asked for.
+SHARE_OF_TIME, LONGEST, OF_A_LENGTH = 0.1, 60.0, 15.0
 EPOCHS, MOST_STEPS = 12, 100  # of that network; steps an epoch
 TIMED_STEPS = 10
 STEPS_BEHIND_TRUNK = 40  # an epoch, as in a fit
@@ -61,6 +65,7 @@ class Tried:
     from_nothing: int
     trained: int
     seconds: float  # that it took
+    images: str = ""  # a digest of the labelled files
 
     @property
     def backbone(self) -> str | None:
@@ -86,13 +91,29 @@ class Tried:
         return f"names {taken[0]} of {self.judged} held-out labelled images, {other} {taken[1]}"
 
 
-def can_be_tried(wishes: Wishes, device: torch.device, side: int) -> bool:
-    """Whether both can be had and nobody has chosen; `side` is that of the network from nothing."""
+def can_be_tried(wishes: Wishes, device: torch.device, side: int, labelled: int) -> bool:
+    """Whether both can be had and judged, and nobody has chosen.
+
+    `side` is that of the network from nothing, `labelled` the number of labelled images.
+    """
+    if JUDGED_SHARE * labelled < FEWEST_JUDGED:
+        return False
     is_open = wishes.backbone is None and wishes.frozen is None
     # Other methods, and options of this one, may not be had with a frozen trunk.
     is_plain = wishes.method == DEFAULT_METHOD and not wishes.options
     is_here = device.type == "cpu" and side > LARGEST_OF_DIGITS and is_installed(TRAINED_TRUNK)
     return is_open and is_plain and is_here
+
+
+def recorded_trial(run: Path, wishes: Wishes) -> Tried | None:
+    """What was tried when the run was begun, for a call that goes on and names no trunk."""
+    if wishes.backbone is not None or not wishes.resume:
+        return None
+    try:
+        record = json.loads((run / TRUNKS_FILE).read_text(encoding="utf-8"))
+        return Tried(**record)
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def try_trunks(
@@ -103,26 +124,25 @@ def try_trunks(
     Raises:
         DataError: there are no images, or too few classes.
     """
-    if wishes.backbone is not None:
-        return None
-    if has_begun(run) or wishes.resume:
-        found = _read(run)
-        if found is not None or has_begun(run):
-            return found
     ours, theirs, _ = list_sources(labelled, pile)
     sizes = image_sizes([*ours.items, *theirs.items])
     side = choose_side(sizes, device, wishes.image_size).value
     trained_side = choose_side(sizes, device, wishes.image_size, trained_on(TRAINED_TRUNK)).value
     assert isinstance(side, int)
     assert isinstance(trained_side, int)
-    if not can_be_tried(wishes, device, side):
+    if not can_be_tried(wishes, device, side, len(ours.items)):
         return None
+    images = _digest(ours.items)
+    before = recorded_trial(run, wishes)
+    if before is not None and before.images == images:
+        return before
     began = time.monotonic()
-    seconds = min(SHARE_OF_TIME * 60 * wishes.minutes, LONGEST)
-    with TemporaryDirectory() as folder:
+    is_timed = wishes.epochs is None
+    seconds = min(SHARE_OF_TIME * 60 * wishes.minutes, LONGEST) if is_timed else OF_A_LENGTH
+    with _place(run / TRIAL_FOLDER) as folder:
         sample = _sample(ours.items, wishes.seed)
         small, large = (
-            build_cache(sample, Path(folder) / str(pixels), pixels, worker_count(wishes.workers))
+            build_cache(sample, folder / str(pixels), pixels, worker_count(wishes.workers))
             for pixels in (side, trained_side)
         )
         trial = _Trial.of(small, wishes, device)
@@ -130,7 +150,7 @@ def try_trunks(
             return None
         say(
             f"trying a network from nothing and one behind {TRAINED_TRUNK} on {len(small.items):,} "
-            f"labelled images: about {seconds:.0f} seconds each"
+            f"labelled images: {seconds:.0f} seconds for the first, the second looks at each thrice"
         )
         from_nothing = trial.rightly_named(small, **trial.length_within(seconds, small))
         trained = trial.rightly_named(
@@ -138,9 +158,26 @@ def try_trunks(
             options={"backbone": TRAINED_TRUNK, "frozen": True, "feature_views": 1},
         )  # fmt: skip
     took = round(time.monotonic() - began, 1)
-    tried = Tried(len(trial.parts.validation), from_nothing, trained, took)
+    tried = Tried(len(trial.parts.validation), from_nothing, trained, took, images)
     write_json(run / TRUNKS_FILE, asdict(tried))
     return tried
+
+
+@contextmanager
+def _place(folder: Path) -> Iterator[Path]:
+    """A folder of its own that is gone afterwards, and what a killed call left there before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _digest(items: Sequence[Item]) -> str:
+    """What tells these files from others, by their names, classes and stamps."""
+    facts = [(item.name, item.label, stamp_of(item.path)) for item in items]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -204,11 +241,3 @@ def _sample(items: Sequence[Item], seed: int) -> list[Item]:
         for of_class in classes.values()
         for place in np.sort(rng.permutation(len(of_class))[:most])
     ]
-
-
-def _read(run: Path) -> Tried | None:
-    try:
-        record = json.loads((run / TRUNKS_FILE).read_text(encoding="utf-8"))
-        return Tried(**record)
-    except (OSError, ValueError, TypeError):
-        return None
