@@ -12,7 +12,7 @@ import torch
 from origin import origin
 
 from anedl.engine.inference import outputs_of
-from anedl.engine.precision import Precision, choose_precision
+from anedl.engine.precision import resolved
 from anedl.methods.anedl import Anedl
 from anedl.methods.anedl_config import AnedlConfig
 from anedl.methods.base import Task
@@ -45,7 +45,7 @@ def main():
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     gpu = device.type == "cuda"
-    precision = Precision(choose_precision("auto", device, 32), device)
+    precision = resolved("auto", device, 32)
     torch.backends.cudnn.benchmark = gpu
     cases = [
         ("selection", "wrn-28-2", 32, 44_500 if gpu else 600),

@@ -80,10 +80,11 @@ def _version(package: str) -> str | None:
 def _print_devices() -> None:
     import torch
 
-    from anedl.engine.precision import computes_bf16
+    from anedl.engine.precision import LEAST_BF16_SIDE, computes_bf16
 
     threads = torch.get_num_threads()
-    arithmetic = "bf16 (images of 8 to 16 pixels in fp32)" if computes_bf16() else "fp32"
+    small = f"images of less than {LEAST_BF16_SIDE} pixels in fp32"
+    arithmetic = f"bf16 ({small})" if computes_bf16() else "fp32"
     print(
         f"CPU: {os.cpu_count()} cores, torch uses {threads} thread{'s' * (threads != 1)}, "
         f"trains in {arithmetic}"

@@ -16,6 +16,8 @@ from anedl.intake.facts import ImageSizes
 from anedl.intake.fitted import AS_ASKED
 from anedl.networks import TrainedOn
 
+AS_BEGUN = "as the run began"  # the reason of a choice that is not made again
+
 SIDES = (8, 12, 16, 24, 32, 48, 64, 84, 96, 128, 160, 192, 224)
 LARGEST_SIDE = {"cpu": 64, "cuda": 224}  # a CPU would take days over more
 # Of a trunk that was trained before: a CPU can only look through it, which is quicker.

@@ -18,7 +18,7 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec
 from anedl.errors import ConfigError
 from anedl.files import write_json
-from anedl.fit.choices import LEAST_TRAINING, Choice, choose_feature_views
+from anedl.fit.choices import AS_BEGUN, LEAST_TRAINING, Choice, choose_feature_views
 from anedl.fit.gather import Gathered
 from anedl.fit.wishes import Say, Wishes
 from anedl.networks.frozen_encoder import FrozenEncoder
@@ -26,7 +26,6 @@ from anedl.views import View
 
 TIMED_BATCHES = 2
 VIEWS_FILE = "views.json"  # beside the images: of how many views features are being made
-AS_BEGUN = "as the run began"  # the reason of a choice that cannot be made again
 
 
 def looked_at(

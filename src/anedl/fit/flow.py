@@ -18,11 +18,11 @@ from anedl.errors import AnedlError, ConfigError
 from anedl.export.card import write_card
 from anedl.files import sweep, write_bytes, write_json
 from anedl.fit import choices
-from anedl.fit.choices import Choice
+from anedl.fit.choices import AS_BEGUN, Choice
 from anedl.fit.comparison import compare, held_out_errors
 from anedl.fit.copies import distance_choice
 from anedl.fit.decisions import carry_over, check_files
-from anedl.fit.features import AS_BEGUN, looked_at
+from anedl.fit.features import looked_at
 from anedl.fit.gather import Gathered, gather
 from anedl.fit.judging import (
     FoldScores,
@@ -88,16 +88,8 @@ def look(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Gat
         DataError: there are too few images.
     """
     begun = _check(labelled, pile, run, wishes)
-    tried = _tried_before(run, wishes, begun)
+    tried = recorded_trial(run, wishes, begun)
     return _look(labelled, pile, run, wishes, say, tried, begun, to_be_tried=tried is None)[0]
-
-
-def _tried_before(run: Path, wishes: Wishes, begun: str | None) -> Tried | None:
-    """The trial of a run that goes on, unless it has begun to train with another trunk."""
-    tried = recorded_trial(run, wishes)
-    if tried is None or begun is None:
-        return tried
-    return tried if begun == (tried.backbone or choices.SMALL_TRUNK) else None
 
 
 def _check(labelled: Path, pile: Path, run: Path, wishes: Wishes) -> str | None:
@@ -175,7 +167,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     started = time.monotonic()
     begun = _check(labelled, pile, run, wishes)
     if begun is not None:
-        tried = _tried_before(run, wishes, begun)
+        tried = recorded_trial(run, wishes, begun)
     else:
         tried = try_trunks(labelled, pile, run, wishes, choose_device(wishes.device), say)
     gathered, taken, setting = _look(labelled, pile, run, wishes, say, tried, begun)

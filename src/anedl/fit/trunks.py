@@ -28,6 +28,7 @@ from anedl.fit.choices import (
     FEWEST_A_CLASS,
     LARGEST_OF_DIGITS,
     LEAST_TRAINING,
+    SMALL_TRUNK,
     TRAINED_TRUNK,
     choose_backbone,
     choose_batch_size,
@@ -105,15 +106,19 @@ def can_be_tried(wishes: Wishes, device: torch.device, side: int, labelled: int)
     return is_open and is_plain and is_here
 
 
-def recorded_trial(run: Path, wishes: Wishes) -> Tried | None:
-    """What was tried when the run was begun, for a call that goes on and names no trunk."""
+def recorded_trial(run: Path, wishes: Wishes, begun: str | None = None) -> Tried | None:
+    """What was tried before, for a call that goes on and names no trunk.
+
+    `begun` is the trunk that the run has begun to train with, if it has; a trial that spoke for
+    another is of no account then.
+    """
     if wishes.backbone is not None or not wishes.resume:
         return None
     try:
-        record = json.loads((run / TRUNKS_FILE).read_text(encoding="utf-8"))
-        return Tried(**record)
+        tried = Tried(**json.loads((run / TRUNKS_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
+    return tried if begun in (None, tried.backbone or SMALL_TRUNK) else None
 
 
 def try_trunks(
