@@ -13,6 +13,7 @@ from anedl.data.features import FeatureBank, slots_of
 from anedl.data.progress import Progress, TransferBar
 from anedl.data.sources import data_root
 from anedl.engine.kept_features import Kept, Shelf, digest_of_images, key_of, view_seed
+from anedl.engine.kept_memory import freed_memory_kept
 from anedl.engine.model import build_method
 from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem, load_problem
@@ -195,7 +196,8 @@ def _features(
     pieces = []
     # Images are judged by their plain views; steps learn from the others.
     judged = images.view is View.PLAIN
-    with precision.judging() if judged else precision.autocast():
+    context = precision.judging() if judged else precision.autocast()
+    with freed_memory_kept(device), context:
         for batch in images.batches(BATCH[device.type]):
             pieces.append(encoder.trunk_features(batch.to(device)).float().cpu())
             done += len(batch)

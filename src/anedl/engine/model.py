@@ -15,6 +15,7 @@ from anedl.data.protocol import Split
 from anedl.data.settings import Setting
 from anedl.data.split_file import read_split
 from anedl.engine.checkpoint import load_module
+from anedl.engine.kept_memory import freed_memory_kept
 from anedl.engine.precision import Precision, precision_of
 from anedl.engine.run_files import MODEL_FILES
 from anedl.engine.spec import RunSpec, read_spec
@@ -161,13 +162,15 @@ def working_on(device: torch.device) -> Iterator[None]:
     """Make a GPU with a number the one that this process works on meanwhile.
 
     Captured graphs and the trunk's own kernels go there and nowhere else, wherever their tensors
-    are. What the caller does afterwards goes to the GPU that it went to before.
+    are. What the caller does afterwards goes to the GPU that it went to before. On a CPU memory
+    that is freed meanwhile is kept.
     """
     if device.type == "cuda" and device.index is not None:
         with torch.cuda.device(device):
             yield
     else:
-        yield
+        with freed_memory_kept(device):
+            yield
 
 
 def wake(device: torch.device) -> None:

@@ -12,6 +12,7 @@ import torch
 from anedl.data.batches import ImageBatches
 from anedl.engine.features import BATCH, with_features
 from anedl.engine.kept_features import Kept
+from anedl.engine.kept_memory import freed_memory_kept
 from anedl.engine.model import build_encoder, choose_device
 from anedl.engine.precision import Precision, resolved
 from anedl.engine.problem import Problem
@@ -93,7 +94,7 @@ def _seconds_a_view(spec: RunSpec, problem: Problem, precision: Precision) -> fl
     size = min(BATCH[precision.device.type], len(images))
     some = np.arange(min(len(images), (1 + TIMED_BATCHES) * size))
     began, timed = None, 0
-    with precision.autocast():
+    with freed_memory_kept(precision.device), precision.autocast():
         # Strong views take longest to make.
         views = ImageBatches(images, some, problem.host_augment, problem.workers, View.STRONG)
         for batch in views.batches(size):
