@@ -50,9 +50,8 @@ def decide(run, labelled=RENAMED, new=NEW_CLASS, unknown=UNKNOWN, skipped=SKIPPE
 
 
 def gathered(folders, run, decisions, level=0.05):
-    return gather(
-        *folders, run, torch.device("cpu"), level, quiet=True, say=silent, decisions=decisions
-    )
+    wishes = Wishes(level=level, quiet=True, workers=0, decisions=decisions)
+    return gather(*folders, run, wishes, torch.device("cpu"), silent)
 
 
 @pytest.fixture(scope="module")

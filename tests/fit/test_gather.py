@@ -12,6 +12,7 @@ from PIL import Image
 from anedl.errors import DataError
 from anedl.fit.gather import gather
 from anedl.fit.roles import halves
+from anedl.fit.wishes import Wishes
 from anedl.intake.describing import describe
 from anedl.intake.duplicates import NEAR_DISTANCE
 
@@ -19,7 +20,8 @@ CPU = torch.device("cpu")
 
 
 def gathered(folders, run, level=0.05, seed=0, say=lambda text: None, **wishes):
-    return gather(*folders, run, CPU, level, seed, quiet=True, say=say, **wishes)
+    wanted = Wishes(level=level, seed=seed, quiet=True, workers=0, **wishes)
+    return gather(*folders, run, wanted, CPU, say)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from anedl.errors import AnedlError, ConfigError
 from anedl.export.card import write_card
 from anedl.files import sweep, write_bytes, write_json
 from anedl.fit import choices
-from anedl.fit.choices import AS_BEGUN, Choice
+from anedl.fit.choices import Choice
 from anedl.fit.comparison import compare, held_out_errors
 from anedl.fit.copies import distance_choice
 from anedl.fit.decisions import carry_over, check_files
@@ -51,8 +51,7 @@ from anedl.fit.training import (
 from anedl.fit.trunks import (
     TRIAL_FOLDER,
     TRUNKS_FILE,
-    Tried,
-    can_be_tried,
+    TrunkSoFar,
     recorded_trial,
     try_trunks,
 )
@@ -89,7 +88,8 @@ def look(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Gat
     """
     begun = _check(labelled, pile, run, wishes)
     tried = recorded_trial(run, wishes, begun)
-    return _look(labelled, pile, run, wishes, say, tried, begun, to_be_tried=tried is None)[0]
+    trunk = TrunkSoFar(begun, tried, to_be_tried=tried is None)
+    return _look(labelled, pile, run, wishes, trunk, say)[0]
 
 
 def _check(labelled: Path, pile: Path, run: Path, wishes: Wishes) -> str | None:
@@ -115,25 +115,18 @@ def _look(
     pile: Path,
     run: Path,
     wishes: Wishes,
+    so_far: TrunkSoFar,
     say: Say,
-    tried: Tried | None,
-    begun: str | None,
-    to_be_tried: bool = False,
 ) -> tuple[Gathered, list[Choice], Setting]:
     device = choose_device(wishes.device)
-    backbone = begun or (wishes.backbone if tried is None else tried.backbone)
-    trained = trained_on(backbone)
+    trained = trained_on(so_far.name(wishes))
     frozen = choices.choose_frozen(trained, device, wishes.frozen)
     if wishes.feature_views is not None and not frozen.value:
         raise ConfigError(
             f"--feature-views {wishes.feature_views}: only a frozen trunk has them; add --frozen"
         )
-    gathered = gather(
-        labelled, pile, run, device, wishes.level, wishes.seed,
-        wishes.image_size, worker_count(wishes.workers), say, wishes.quiet, wishes.augmentation,
-        wishes.decision_files, 0 if wishes.benjamini_hochberg else wishes.folds, wishes.resume,
-        wishes.near_distance, trained if frozen.value or device.type == "cuda" else None,
-    )  # fmt: skip
+    shown = trained if frozen.value or device.type == "cuda" else None
+    gathered = gather(labelled, pile, run, wishes, device, say, shown)
     say(describe(gathered.findings))
     for line in gathered.told_of_decisions:
         say(line)
@@ -142,13 +135,7 @@ def _look(
     side = gathered.side.value
     assert isinstance(side, int)
     labelled_images = sum(item.label is not None for item in gathered.cache.items)
-    to_be_tried = to_be_tried and can_be_tried(wishes, device, side, labelled_images)
-    trunk = choices.choose_backbone(side, device, backbone, to_be_tried)
-    if tried is not None:
-        trunk = replace(trunk, reason=tried.reason)
-    elif begun is not None and wishes.backbone is None:
-        usual = choices.choose_backbone(side, device)
-        trunk = usual if usual.value == begun else replace(trunk, reason=AS_BEGUN)
+    trunk = so_far.choice(wishes, device, side, labelled_images)
     taken = _first_choices(gathered, wishes, trunk, frozen)
     setting = setting_of(gathered, taken)
     check_choices(setting, wishes, taken)
@@ -170,7 +157,8 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
         tried = recorded_trial(run, wishes, begun)
     else:
         tried = try_trunks(labelled, pile, run, wishes, choose_device(wishes.device), say)
-    gathered, taken, setting = _look(labelled, pile, run, wishes, say, tried, begun)
+    trunk = TrunkSoFar(begun, tried)
+    gathered, taken, setting = _look(labelled, pile, run, wishes, trunk, say)
     if tried is not None:
         wishes = replace(wishes, minutes=tried.minutes_left(wishes.minutes))
     sweep(run)

@@ -1,6 +1,6 @@
 """From two places on disk to decoded images with roles: who trains, validates, calibrates."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from anedl.data.batches import worker_count
 from anedl.data.dataset import IntArray
 from anedl.data.progress import TransferBar
 from anedl.data.protocol import Split
@@ -30,6 +31,7 @@ from anedl.fit.decisions import (
     require_enough,
 )
 from anedl.fit.roles import Roles, deal_roles
+from anedl.fit.wishes import Say, Wishes
 from anedl.intake.cache import INDEX, ImageCache, build_cache, discard_cache
 from anedl.intake.decided import Decided, write_decided
 from anedl.intake.describing import describe
@@ -115,25 +117,14 @@ def gather(
     labelled: Path,
     pile: Path,
     run: Path,
+    wishes: Wishes,
     device: torch.device,
-    level: float,
-    seed: int = 0,
-    image_size: int | None = None,
-    workers: int = 0,
-    say: Callable[[str], None] = print,
-    quiet: bool = False,
-    augmentation: str | None = None,
-    decisions: Sequence[Path] = (),
-    folds: int | None = None,
-    resume: bool = False,
-    near_distance: int | None = None,
+    say: Say,
     trained: TrainedOn | None = None,
 ) -> Gathered:
     """List, look, decode once, find duplicates, and deal out the roles.
 
-    `folds` None leaves their number to the choice; `decisions` are files of `anedl review`;
-    `near_distance` None takes that of the run that is to go on, else the usual one; `trained` says
-    how a backbone that was trained before has seen images.
+    `trained` says how a backbone that was trained before has seen images.
 
     Raises:
         ConfigError: decisions for a run that was begun without, or a run that is to go on was
@@ -141,20 +132,21 @@ def gather(
         DataError: too few images, or none at all; the message says how many are needed. Or the
             decisions are about another pile.
     """
-    check_files(run, decisions, resume)
+    check_files(run, wishes.decision_files, wishes.resume)
     ours, theirs, classes = list_sources(labelled, pile)
     items = [*ours.items, *theirs.items]
     unread = unread_to_the_end(run, items) if has_begun(run) else {}
-    side = choose_side(image_sizes(items), device, image_size, trained)
+    side = choose_side(image_sizes(items), device, wishes.image_size, trained)
     assert isinstance(side.value, int)
-    way = choose_augmentation(side.value, augmentation).value
+    way = choose_augmentation(side.value, wishes.augmentation).value
     require_same_frames(run, side.value, str(way))
     # The size that views are cut from, so that no image is ever resized twice.
     cropped = way == "imagenet"
     frame = side.value * 8 // 7 if cropped else side.value
-    bar = None if quiet else TransferBar("decoding images")
+    bar = None if wishes.quiet else TransferBar("decoding images")
     before = stamp_of(run / "cache" / INDEX)
     try:
+        workers = worker_count(wishes.workers)
         cache = build_cache(items, run / "cache", frame, workers, bar, unread)
     finally:
         if bar is not None:
@@ -168,9 +160,11 @@ def gather(
             f"{pile}: none of its {len(theirs.items):,} files can be read; "
             f"{run / 'skipped.csv'} says why"
         )
-    distance = near_distance if near_distance is not None else recorded_distance(run, resume)
+    distance = wishes.near_distance
+    if distance is None:
+        distance = recorded_distance(run, wishes.resume)
     groups = duplicate_groups(cache.digests, cache.hashes, distance)
-    decided = decisions_for(run, decisions, cache, resume, say)
+    decided = decisions_for(run, wishes.decision_files, cache, wishes.resume, say)
     answers = positions_of(decided, cache)
     new = tuple(sorted({*decided.classes.values()} - {*classes}))
     exact = exact_groups(cache.digests)
@@ -190,7 +184,9 @@ def gather(
 
     def dealt(alike: IntArray) -> tuple[Roles, IntArray]:
         """The roles, and the images of the pile that are left to train on."""
-        roles = deal_roles(labels, alike, classes, answers, level, seed, folds)
+        roles = deal_roles(
+            labels, alike, classes, answers, wishes.level, wishes.seed, wishes.folds_wanted
+        )
         judges = np.concatenate([roles.validation, roles.fresh])
         # What looks like a decoy trains, without a label, as the decoy itself does. The pile's own
         # copies of one another train as well, and decoys stand for the pile's images only as long
@@ -228,7 +224,9 @@ def gather(
         test=roles.fresh,
         test_part="train",
     )
-    asked = {"--seed": seed, "--near-distance": distance, "--target-inlier-loss": level}
+    asked = {
+        "--seed": wishes.seed, "--near-distance": distance, "--target-inlier-loss": wishes.level,
+    }  # fmt: skip
     try:
         for folder in (run, run / "supervised"):
             require_same_roles(folder, split, asked)

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,11 +25,13 @@ from anedl.errors import DataError
 from anedl.estimator import OpenSetClassifier
 from anedl.files import write_json
 from anedl.fit.choices import (
+    AS_BEGUN,
     FEWEST_A_CLASS,
     LARGEST_OF_DIGITS,
     LEAST_TRAINING,
     SMALL_TRUNK,
     TRAINED_TRUNK,
+    Choice,
     choose_backbone,
     choose_batch_size,
     choose_side,
@@ -90,6 +92,34 @@ class Tried:
         if self.backbone is None:
             taken, other = taken[::-1], f"one behind {TRAINED_TRUNK}"
         return f"names {taken[0]} of {self.judged} held-out labelled images, {other} {taken[1]}"
+
+
+@dataclass(frozen=True)
+class TrunkSoFar:
+    """What is known of the trunk before the images are decoded for it.
+
+    `begun` is the one that the run has begun to train with, if it has, and `tried` what a trial
+    said; `to_be_tried`: there was none yet, and a fit would make one where it can.
+    """
+
+    begun: str | None
+    tried: Tried | None
+    to_be_tried: bool = False
+
+    def name(self, wishes: Wishes) -> str | None:
+        """Which it is to be; None: what is usual for such images."""
+        return self.begun or (wishes.backbone if self.tried is None else self.tried.backbone)
+
+    def choice(self, wishes: Wishes, device: torch.device, side: int, labelled: int) -> Choice:
+        """Which it is for so many labelled images of that `side`, and why."""
+        to_be_tried = self.to_be_tried and can_be_tried(wishes, device, side, labelled)
+        trunk = choose_backbone(side, device, self.name(wishes), to_be_tried)
+        if self.tried is not None:
+            return replace(trunk, reason=self.tried.reason)
+        if self.begun is None or wishes.backbone is not None:
+            return trunk
+        usual = choose_backbone(side, device)
+        return usual if usual.value == self.begun else replace(trunk, reason=AS_BEGUN)
 
 
 def can_be_tried(wishes: Wishes, device: torch.device, side: int, labelled: int) -> bool:

@@ -58,6 +58,11 @@ class Wishes:
         given = (self.decisions,) if isinstance(self.decisions, str | Path) else self.decisions
         return tuple(map(Path, given))
 
+    @property
+    def folds_wanted(self) -> int | None:
+        """How many folds; None leaves it to the choice. What limits false alarms allows none."""
+        return 0 if self.benjamini_hochberg else self.folds
+
     def unrecorded(self) -> dict[str, Any]:
         """The wishes that change the outcome but show in nothing else that a run folder holds."""
         return {
