@@ -34,6 +34,20 @@ def test_an_unknown_command_suggests_the_nearest(capsys):
     assert "did you mean data" in capsys.readouterr().err
 
 
+def test_an_unknown_option_suggests_the_nearest(capsys):
+    with pytest.raises(SystemExit) as exit_info:
+        main(["train", "digits", "--method", "anedl", "--lamda-p", "3", "--epochs=1", "--zzz"])
+    assert exit_info.value.code == 2
+    told = capsys.readouterr().err
+    assert "unrecognized arguments: --lamda-p 3 --zzz (did you mean --lambda-p" in told
+
+
+def test_an_unknown_option_like_no_other_is_just_named(capsys):
+    with pytest.raises(SystemExit):
+        main(["methods", "--zzz"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --zzz\n")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself(name, capsys):
     with pytest.raises(SystemExit) as exit_info:

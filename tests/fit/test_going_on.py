@@ -203,6 +203,12 @@ def test_a_fit_that_was_cut_in_its_folds_remembers_its_share(tmp_path):
         assert recorded_share(tmp_path) == share
 
 
+def test_a_pile_is_not_laid_out_in_a_form_that_nobody_chose(copied, capsys):
+    assert main(["triage", str(copied)]) == 1
+    assert "there are folders, links, label-studio, fiftyone" in capsys.readouterr().err
+    assert not (copied / "triage").exists()
+
+
 def test_moved_images_are_missed_by_name_and_found_by_the_command_that_is_told(
     copied, folders, tmp_path, capsys, short
 ):

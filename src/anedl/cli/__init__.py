@@ -11,6 +11,7 @@ import importlib
 import io
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from anedl import __version__
 from anedl.errors import AnedlError, unknown_name
@@ -61,6 +62,25 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells the options that somebody who mistyped one may have meant."""
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse, or print what is not known and exit."""
+        arguments, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
+        return arguments
+
+    def _meant(self, unknown: Sequence[str]) -> str:
+        options = [word.partition("=")[0] for word in unknown if word.startswith("--")]
+        known = list(self._option_string_actions)
+        near = [name for word in options for name in get_close_matches(word, known, 2)]
+        return f" (did you mean {' or '.join(dict.fromkeys(near))}?)" if near else ""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0 done, 1 a told error, 2 wrong usage."""
     for output in (sys.stdout, sys.stderr):
@@ -78,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if outer.command not in COMMANDS:
             raise unknown_name("command", outer.command, COMMANDS)
         module = importlib.import_module(f"anedl.cli.{outer.command}")
-        inner = argparse.ArgumentParser(
+        inner = _Parser(
             prog=f"anedl {outer.command}",
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,

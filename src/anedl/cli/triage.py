@@ -11,6 +11,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from anedl.errors import ConfigError
+
+FORMS = ("folders", "links", "label-studio", "fiftyone")
 SHOWN = 10  # images left out that are named on the screen
 
 
@@ -20,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     parser.add_argument(
         "--as",
         dest="form",
-        required=True,
-        choices=["folders", "links", "label-studio", "fiftyone"],
+        choices=FORMS,
         help="copies in folders, symbolic links in folders, tasks for Label Studio, or a data set "
         "for FiftyOne",
     )
@@ -68,6 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
     from anedl.triage.verdict import judge
 
     triage = read_table(arguments.run)
+    if arguments.form is None:
+        raise ConfigError(
+            f"say in which form, for example --as links, which copies nothing; there are "
+            f"{', '.join(FORMS)}"
+        )
     if arguments.bh is not None:
         rules = replace(triage.rules, level=arguments.bh, benjamini_hochberg=True)
         decided = read_decided(arguments.run) or Decided()
