@@ -46,3 +46,13 @@ def test_many_images_are_hidden_as_before():
     roles = dealt(5, 100)
     assert roles.folds.value == 0
     assert min(sizes(roles)[2:]) >= 19
+
+
+def test_of_too_many_folds_it_is_said_how_many_would_do():
+    (remark,) = dealt(4, 50, folds=11).remarks
+    assert "in so many folds" in remark
+    assert "take --folds 10 or fewer" in remark
+    assert not dealt(4, 50, folds=10).remarks
+    # Of nine images not even two folds certify 5 %.
+    (remark,) = dealt(1, 9, folds=3).remarks
+    assert "--folds" not in remark

@@ -56,6 +56,28 @@ def test_settings_and_methods_can_be_chosen(results, capsys):
     assert "27.5" not in printed
 
 
+def test_development_runs_stand_alone_in_a_terminal_and_beside_the_others_in_a_file(
+    results, a_run, tmp_path, capsys
+):
+    run = a_run(method="fixmatch", error=44.4, development=True)
+    write_json(results / "runs" / run.file_name, run.to_json())
+    words = ["ledger", "--results", str(results)]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "44.4" not in printed
+    assert "27.5 ± 0.7" in printed
+    assert printed.endswith("Runs on development splits: 1, shown by --dev.\n")
+    assert main([*words, "--dev"]) == 0
+    printed = capsys.readouterr().out
+    assert "44.4" in printed
+    assert "27.5" not in printed
+    assert "Published" not in printed
+    assert main([*words, "--out", str(tmp_path / "ledger.md")]) == 0
+    text = (tmp_path / "ledger.md").read_text()
+    assert "44.4" in text
+    assert "27.5 ± 0.7" in text
+
+
 @pytest.mark.parametrize("folder", ["", "./", "/elsewhere/mine/"])
 def test_a_method_from_a_file_is_found_by_the_path_that_trained_it(results, a_run, capsys, folder):
     run = a_run(method="mine.py:Mine", error=33.0)

@@ -88,6 +88,16 @@ def test_what_has_no_full_run_is_listed(ledger):
     assert "cifar10-6/50" in Page(render(ledger, "html", RESULTS)).text
 
 
+def test_a_terminal_counts_what_has_no_full_run_where_that_is_long(a_published):
+    seldom = [a_published(setting=f"setting-{number}") for number in range(20)]
+    assert "setting-7 " in render(build_ledger([], seldom), "terminal", RESULTS)
+    often = build_ledger([], [*seldom, a_published(setting="cifar10-6/50")])
+    text = render(often, "terminal", RESULTS)
+    assert "setting-7" not in text
+    assert "21 entries" in text
+    assert "setting-7 " in render(often, "markdown", RESULTS)
+
+
 def test_the_page_says_what_the_terminal_says_and_loads_nothing(ledger):
     page = Page(render(ledger, "html", RESULTS))
     for cell in ("27.0 ± 1.0", "26.7 ± 0.2, Δ +0.3", "Full-length runs", "Development runs"):

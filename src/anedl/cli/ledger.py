@@ -3,6 +3,7 @@
     anedl ledger
     anedl ledger --add runs/cifar100-55-50/anedl-seed0 runs/cifar100-55-50/anedl-seed1
     anedl ledger --setting cifar100-55/50 --method anedl
+    anedl ledger --dev
     anedl ledger --out results/ledger.html
 
 The ledger is a folder: RESULTS/runs/ holds one small file a run, RESULTS/published.json the
@@ -41,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "--method", help="show this method only: a name, or path/to/file.py:ClassName"
     )
     parser.add_argument(
+        "--dev", action="store_true",
+        help="show the runs on development splits alone (otherwise a terminal shows all others "
+        "and a file has both)",
+    )  # fmt: skip
+    parser.add_argument(
         "--format", choices=("terminal", "markdown", "html"),
         help="form of the tables (default: by the name of --out, else terminal)",
     )  # fmt: skip
@@ -67,7 +73,15 @@ def run(arguments: argparse.Namespace) -> int:
     )
     suffix = arguments.out.suffix.lower() if arguments.out else ""
     form = arguments.format or SUFFIXES.get(suffix, "terminal")
+    left_out = 0
+    if arguments.dev:
+        runs, published = [run for run in runs if run.development], []
+    elif form == "terminal":
+        shown = [run for run in runs if not run.development]
+        left_out, runs = len(runs) - len(shown), shown
     text = render(build_ledger(runs, published), form, arguments.results)
+    if left_out:
+        text += f"\nRuns on development splits: {left_out}, shown by --dev.\n"
     if arguments.out is None:
         print(text, end="")
     else:

@@ -157,7 +157,7 @@ def choose_top_m(classes: int, wanted: int | None = None) -> Choice:
     """M of Eq. 9."""
     if wanted is not None:
         if not 1 <= wanted <= classes:
-            raise ConfigError(f"--top-m {wanted}: there are {classes} classes to sum over")
+            raise ConfigError(f"--top-m {wanted}: it must be 1 to {classes}, the number of classes")
         return Choice("M", wanted, AS_ASKED)
     top_m = classes_to_sum(classes)
     if top_m < classes // 2:

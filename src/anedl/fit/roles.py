@@ -107,7 +107,10 @@ def deal_roles(
     remarks: tuple[str, ...] = ()
     if finest > level + 1e-9:
         what = "nothing" if len(fresh) < needed else "nothing of the pile"
-        remarks = (_too_fine(what, fair, level, askable(finest)),)
+        # The most folds K of n images with K/(n + K) within the level.
+        most = int(level * in_folds / (1 - level) + 1e-9)
+        fewer = most if choice.value > most >= 2 else None
+        remarks = (_too_fine(what, fair, level, askable(finest), fewer),)
     return Roles(
         roles, known[roles.labelled], known[roles.validation], fresh, decoys, choice, fold, remarks
     )
@@ -149,11 +152,17 @@ def _finest_of_halves(deal: Deal, fair: int, decoys: int) -> float:
     return next(reached, 0.5)
 
 
-def _too_fine(what: str, labelled: int, level: float, finest: float) -> str:
+def _too_fine(
+    what: str, labelled: int, level: float, finest: float, fewer_folds: int | None
+) -> str:
+    if fewer_folds is None:
+        how, other = "", ""
+    else:
+        how, other = " in so many folds", f", take --folds {fewer_folds} or fewer"
     return (
-        f"{what} will be rejected: {labelled:,} labelled images cannot certify {percent(level)}, "
-        f"and {percent_upwards(finest)} is the finest that they can; ask for that "
-        f"(--target-inlier-loss {finest:g}) or label more"
+        f"{what} will be rejected: {labelled:,} labelled images cannot certify {percent(level)}"
+        f"{how}, and {percent_upwards(finest)} is the finest that they can; ask for that "
+        f"(--target-inlier-loss {finest:g}){other} or label more"
     )
 
 

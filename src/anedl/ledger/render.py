@@ -18,6 +18,7 @@ WIDTH = 100  # characters of a line of words in a terminal
 WIDEST_NAME = 48
 LONGEST_WHAT = 24
 MISSING_TITLE = "Published, without a full-length run of ours"
+MOST_MISSING = 20  # lines of a terminal for what we do not have
 
 
 def render(ledger: Ledger, form: Format, results: Path) -> str:
@@ -53,7 +54,13 @@ def render_terminal(ledger: Ledger, results: Path) -> str:
     else:
         lines += [*wrap(ABOUT, WIDTH), ""]
     lines += [f"warning: {warning}" for warning in ledger.warnings]
-    if ledger.missing:
+    if len(ledger.missing) > MOST_MISSING:
+        lines += wrap(
+            f"{MISSING_TITLE}: {len(ledger.missing)} entries. --setting or --method with a name "
+            f"lists those of one, --format markdown lists all.",
+            WIDTH,
+        )
+    elif ledger.missing:
         # Without the source and with few words of what it is, so that a line fits a screen.
         rows = [
             (setting, method, shorten(what, LONGEST_WHAT, placeholder=" …"), *figures)

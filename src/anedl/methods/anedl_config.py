@@ -291,7 +291,9 @@ class AnedlConfig(LabelledViewsConfig):
         }
         top_m = task.top_m if self.top_m is None else self.top_m
         if top_m > task.classes:
-            raise ConfigError(f"option top_m: there are {task.classes} classes, got {top_m}")
+            raise ConfigError(
+                f"option top_m: must be at most {task.classes}, the number of classes, got {top_m}"
+            )
         return replace(super().resolved(task), **missing)
 
 
