@@ -1,5 +1,7 @@
 """Running a method over many images, and judging it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,8 @@ from anedl.engine.inference import outputs_of
 from anedl.engine.judge import judge, scores_of
 from anedl.engine.model import build_method
 from anedl.engine.precision import Precision
+from anedl.engine.spec import make_spec
+from anedl.errors import ConfigError
 from anedl.methods.base import Outputs
 
 FP32 = Precision("fp32", torch.device("cpu"))
@@ -50,6 +54,25 @@ def test_it_leaves_no_trace(method, problem):
     method.eval()
     outputs_of(method, problem.test()[0][:20], FP32)
     assert not method.training
+
+
+def test_further_scores_of_a_method_are_measured_beside_its_own(problem):
+    spec = make_spec("digits", "iomatch")
+    method = build_method(spec, problem.setting, problem.task, torch.device("cpu"))
+    images, targets = problem.test()
+    outputs = outputs_of(method, images, FP32, batch=70)
+    with torch.no_grad():
+        (found,) = method.eval().outputs(images).others.values()
+    torch.testing.assert_close(outputs.others["combined"], found, rtol=1e-4, atol=1e-5)
+    row = judge(method, images, targets, FP32)
+    expected = roc_auc_score(targets >= 0, found)
+    assert row["auroc"]["combined"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_further_score_may_not_take_the_name_of_another(method, problem):
+    outputs = outputs_of(method, problem.test()[0][:20], FP32)
+    with pytest.raises(ConfigError, match=r"'energy'.*taken"):
+        scores_of(replace(outputs, others={"energy": outputs.score}), top_m=3)
 
 
 def test_half_precision_comes_back_as_float32(method, problem):

@@ -321,15 +321,18 @@ def test_inference(score):
         features = method.backbone(some)
         projected = method.projection(features)
         logits = method.classifier(features)
-        if score == "open":
-            outlier = softmax(method.open(projected).double().numpy())[:, CLASSES]
-            expected = np.log((1 - outlier) / outlier)
-        else:
-            o = softmax(method.one_vs_all(projected).numpy(), 1)[:, 1]
-            expected = (softmax(logits.numpy()) * o).sum(1)
+        outlier = softmax(method.open(projected).double().numpy())[:, CLASSES]
+        o = softmax(method.one_vs_all(projected).numpy(), 1)[:, 1]
+        expected = {
+            "open": np.log((1 - outlier) / outlier),
+            "combined": (softmax(logits.numpy()) * o).sum(1),
+        }
     assert torch.equal(outputs.features, features)
     assert torch.equal(outputs.logits, logits)
-    np.testing.assert_allclose(outputs.score.numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(outputs.score.numpy(), expected.pop(score), rtol=1e-5)
+    ((other, values),) = expected.items()
+    assert outputs.others.keys() == {other}
+    np.testing.assert_allclose(outputs.others[other].numpy(), values, rtol=1e-5)
     assert outputs.alpha is None
     assert method.select(outputs) is None
 

@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 
+from anedl.engine.model import load_model
+from anedl.engine.problem import load_problem
 from anedl.engine.spec import make_spec
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError
@@ -27,8 +30,10 @@ from anedl.methods.mtc import DomainMemory, Mtc, MtcConfig, domain_loss
 from anedl.networks.encoder import ImageEncoder
 from anedl.views import View
 
-CLASSES, BATCH, POOL = 5, 6, 40
-TASK = Task(classes=CLASSES, top_m=2, inlier_share=0.4, pool_size=POOL)
+CLASSES, BATCH, POOL, LABELLED = 5, 6, 40, 10
+TASK = Task(
+    classes=CLASSES, top_m=2, inlier_share=0.4, pool_size=POOL, labelled_size=LABELLED
+)  # fmt: skip
 
 
 def make_method(**options) -> Mtc:
@@ -96,6 +101,29 @@ def test_pretraining_is_the_domain_loss_alone(weight):
     history = torch.zeros(5, POOL)
     history[0, 3 : 3 + BATCH] = torch.from_numpy(p[BATCH:]).float()
     torch.testing.assert_close(method.memory.history, history)
+
+
+@pytest.mark.parametrize("ratio", [1, 2])
+def test_every_image_counts_alike_in_the_domain_loss(ratio):
+    """As if one batch had been drawn from labelled and pool images together."""
+    method = make_method(pool_ratio=ratio)
+    batch = make_batch(Stage.PRETRAIN, ratio)
+    found = method.loss(batch, at(Stage.PRETRAIN))
+    views = [batch.labelled.views[0], batch.unlabelled["pool"].views[0]]
+    logits = method.domain(method.backbone(torch.cat(views))).detach()[:, 0]
+    labelled, pool = -F.logsigmoid(logits[:BATCH]).mean(), -F.logsigmoid(-logits[BATCH:]).mean()
+    expected = (LABELLED * labelled + POOL * pool) / (LABELLED + POOL)
+    torch.testing.assert_close(found.total(), expected)
+
+
+def test_a_run_tells_the_method_how_many_images_there_are(tmp_path):
+    spec = make_spec("digits", "mtc", train={"epochs": 2, "epoch_steps": 1})
+    problem = load_problem(spec.terms, spec.fold)
+    count = {"pool_size": len(problem.split.pool), "labelled_size": len(problem.split.labelled)}
+    assert {name: getattr(problem.task, name) for name in count} == count
+    train(spec, tmp_path, Surroundings("cpu", quiet=True))
+    loaded = load_model(tmp_path, device="cpu").method.task
+    assert {name: getattr(loaded, name) for name in count} == count
 
 
 class PlainMemory:
@@ -194,7 +222,8 @@ def test_self_training_adds_mixmatch(monkeypatch):
         inlier = sigmoid(method.domain(features[: 2 * BATCH]).double().numpy()[:, 0])
     labelled = -(targets * np.log(p)).sum(1)[:BATCH].mean()
     selected = ((p - targets) ** 2)[BATCH:].mean()
-    domain_term = -np.log(np.where(np.arange(2 * BATCH) < BATCH, inlier, 1 - inlier)).mean()
+    of_domain = -np.log(np.where(np.arange(2 * BATCH) < BATCH, inlier, 1 - inlier))
+    domain_term = np.average(of_domain, weights=[LABELLED / POOL] * BATCH + [1.0] * BATCH)
     assert found.terms["labelled"].item() == pytest.approx(labelled, rel=1e-4)
     assert found.terms["selected"].item() == pytest.approx(10 * selected, rel=1e-4)
     assert found.terms["domain"].item() == pytest.approx(domain_term, rel=1e-4)

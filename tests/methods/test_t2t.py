@@ -293,6 +293,13 @@ def test_outputs_match_each_image_with_its_predicted_class():
     np.testing.assert_allclose(outputs.score, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, 0.1), (0.02, 0.02)])
+def test_the_matching_heads_statistics_are_as_slow_as_the_trunks(given, expected):
+    method = make_method(match_bn_momentum=given)
+    assert method.match.norm.momentum == expected
+    assert method.backbone.bn_momentum == 0.1
+
+
 def test_two_classes_are_too_few():
     with pytest.raises(ConfigError, match="three known classes"):
         make_method(Task(classes=2, top_m=1, inlier_share=0.5))

@@ -44,6 +44,10 @@ def outputs_of(
         logits=torch.cat([piece.logits.float() for piece in pieces]),
         score=torch.cat([piece.score.float() for piece in pieces]),
         alpha=torch.cat(alphas) if alphas else None,
+        others={
+            name: torch.cat([piece.others[name].float() for piece in pieces])
+            for name in pieces[0].others
+        },
     )
 
 

@@ -12,6 +12,7 @@ from anedl.data.batches import ImageSet
 from anedl.engine.inference import outputs_of
 from anedl.engine.precision import Precision
 from anedl.engine.problem import Problem
+from anedl.errors import ConfigError
 from anedl.evaluation.metrics import OUTLIER, OpenSetMetrics, acceptance_threshold, evaluate
 from anedl.evaluation.unseen import UnseenMetrics, evaluate_unseen
 from anedl.methods.base import Method, Outputs
@@ -110,6 +111,16 @@ def metrics_of(
 
 
 def scores_of(outputs: Outputs, top_m: int) -> dict[str, FloatArray]:
-    """Every score by name; "score" is the one the method itself declares."""
+    """Every score by name; "score" is the one the method itself declares.
+
+    Raises:
+        ConfigError: the method gives another score a name that is taken.
+    """
     named = {"score": outputs.score, **scores.all_scores(outputs.logits, outputs.alpha, top_m)}
+    if taken := named.keys() & outputs.others.keys():
+        raise ConfigError(
+            f"the method's outputs name a score {min(taken)!r} among the others, but that name is "
+            f"taken; call it otherwise"
+        )
+    named |= outputs.others
     return {name: values.double().cpu().numpy() for name, values in named.items()}

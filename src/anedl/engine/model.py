@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,7 +19,7 @@ from anedl.engine.kept_memory import freed_memory_kept
 from anedl.engine.precision import Precision, precision_of
 from anedl.engine.run_files import MODEL_FILES
 from anedl.engine.spec import RunSpec, read_spec
-from anedl.engine.task import task_of
+from anedl.engine.task import task_of_split
 from anedl.errors import ConfigError, DataError
 from anedl.methods.base import Method, Task
 from anedl.methods.catalogue import get_method
@@ -112,7 +112,7 @@ def load_model(folder: Path, model: str = "last", device: str = "auto") -> Train
         raise DataError(f"{path}: there is no such model; {how_to_get(folder, model)}")
     split = read_split(folder / "split.json")
     chosen = choose_device(device)
-    task = replace(task_of(spec.terms, spec.development), pool_size=len(split.pool))
+    task = task_of_split(spec.terms, split)
     method = build_method(spec, spec.terms, task, chosen, load_weights=False)
     try:
         load_module(method, load_file(path))

@@ -17,7 +17,7 @@ from anedl.data.protocol import Split, draw_split, hash_order
 from anedl.data.resident import TrainingImages
 from anedl.data.settings import Setting
 from anedl.data.sources import load_dataset
-from anedl.engine.task import task_of
+from anedl.engine.task import task_of_split
 from anedl.errors import ConfigError
 from anedl.methods.base import Task
 
@@ -38,8 +38,7 @@ class Problem:
     @property
     def task(self) -> Task:
         """What a method may know."""
-        task = task_of(self.setting, self.split.development)
-        return replace(task, pool_size=len(self.split.pool))
+        return task_of_split(self.setting, self.split)
 
     @property
     def host_augment(self) -> HostAugment:

@@ -1,5 +1,8 @@
 """What a method may know of a setting before it sees an image."""
 
+from dataclasses import replace
+
+from anedl.data.protocol import Split
 from anedl.data.settings import Setting
 from anedl.methods.base import Task
 
@@ -20,3 +23,9 @@ def task_of(setting: Setting, development: bool) -> Task:
         dataset=setting.dataset,
         image_size=setting.image_size,
     )
+
+
+def task_of_split(setting: Setting, split: Split) -> Task:
+    """The task of one split, which has a number of images too."""
+    task = task_of(setting, split.development)
+    return replace(task, pool_size=len(split.pool), labelled_size=len(split.labelled))

@@ -107,12 +107,17 @@ class Losses:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a trained method says of N images; `score` is higher for inliers, in every method."""
+    """What a trained method says of N images; scores are higher for inliers, in every method.
+
+    `score` is the one that a method stands for. What it names in `others` is measured beside it, as
+    are the scores that follow from logits and from `alpha`.
+    """
 
     features: Tensor  # (N, d)
     logits: Tensor  # (N, K)
     score: Tensor  # (N,)
     alpha: Tensor | None = None  # (N, K) Dirichlet parameters, for evidential methods
+    others: dict[str, Tensor] = field(default_factory=dict)  # (N,) each
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,7 @@ class Task:
     consistency_weight: float = 0.03
     dataset: str = ""
     pool_size: int = 0  # images in the pool, for methods that remember something of each
+    labelled_size: int = 0  # labelled images, for methods that weigh by how many there are
     image_size: int = 32  # pixels a side, for methods that keep images
 
 

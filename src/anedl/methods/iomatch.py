@@ -7,10 +7,11 @@ the pool; the closed head trains itself on pool images that are confident and pr
 There is one stage, and no image is left out for being an outlier.
 
 Choices where the sources leave one open: the inlier score is the open head's log-odds of all known
-classes together, because the release has no code that ranks outliers; the release starts the open
-term after the first of 256 epochs, which is kept as a share of the run; the rotation term, unused
-in every published configuration, is left out; backbone, augmentation and pool are the package's. A
-data set without a published configuration is treated as CIFAR-100.
+classes together, because the release has no code that ranks outliers, and Σ p_k·o_k is measured
+beside it; the release starts the open term after the first of 256 epochs, which is kept as a share
+of the run; the rotation term, off in the configurations that the release's instructions train, is
+left out; backbone, augmentation and pool are the package's. A data set without a published
+configuration is treated as CIFAR-100.
 """
 
 from dataclasses import dataclass, replace
@@ -206,12 +207,12 @@ class IoMatch(Method):
         return align(probability, memory)
 
     def outputs(self, images: Tensor) -> Outputs:
-        """Features, the closed head's logits and the inlier score."""
+        """Features, the closed head's logits and both inlier scores."""
         features = self.backbone(images)
         logits = self.classifier(features)
         projected = self.projection(features)
-        if self.config.score == "open":
-            score = known_log_odds(self.open(projected))
-        else:
-            score = combined_inlier_score(logits, self.one_vs_all(projected))
-        return Outputs(features, logits, score)
+        found = {
+            "open": known_log_odds(self.open(projected)),
+            "combined": combined_inlier_score(logits, self.one_vs_all(projected)),
+        }
+        return Outputs(features, logits, found.pop(self.config.score), others=found)

@@ -9,7 +9,9 @@ while the domain head goes on. The inlier score is the domain head's logit.
 Chosen where the specification leaves a choice, or where an epoch or a batch is another thing here:
 
 - The original draws one mixed batch from labelled and pool images together, in which labels are
-  rare. Here the domain loss sees a batch of each; `labelled_weight` can make labels count for less.
+  rare. Here the domain loss sees a batch of each, and labelled rows count as much as there are
+  labelled images (`labelled_weight`). What the head said of the pool it learns from next, and
+  labels pull that up towards 1; counting like pool rows they do so several times as fast.
 - Its window is 10 of 100 pre-training epochs. Ours is shorter, as are our runs, and until it is
   full the selection uses the epochs there are; the labels of the pool stay 0 until then, as in the
   original. A pool image that an epoch did not visit keeps its last value instead of getting 0.
@@ -57,8 +59,10 @@ class MtcConfig(MethodConfig):
     """Every constant of MTC, with its source."""
 
     domain_weight: float = option(1.0, "weight of the domain loss (released)")
-    labelled_weight: float = option(
-        1.0, "weight of a labelled row against a pool row in the domain loss (ours; see module)"
+    labelled_weight: float | None = option(
+        None,
+        "weight of a labelled row against a pool row in the domain loss; default: every image "
+        "counts alike, as where the released code draws them together",
     )
     score_window: int = option(
         5, "epochs whose outputs make a soft domain label (released: 10 of 100 pre-training ones)"
@@ -165,6 +169,13 @@ class Mtc(Method):
         """To mix images with one another."""
         return "mixes images with one another"
 
+    @property
+    def labelled_weight(self) -> float:
+        """Of a labelled row against a pool row: the batches are equal, the sets they are of not."""
+        if self.config.labelled_weight is not None:
+            return self.config.labelled_weight
+        return self.config.pool_ratio * self.task.labelled_size / self.task.pool_size
+
     def wants(self, stage: Stage) -> dict[str, Want]:
         """Labelled and pool images for the domain head; for MixMatch a second view, and kept."""
         weak, pair = (View.WEAK,), (View.WEAK, View.WEAK)
@@ -206,7 +217,7 @@ class Mtc(Method):
         labelled, of_pool = logits.tensor_split([len(logits) - count])
         soft_labels = torch.cat([torch.ones_like(labelled), self.memory.labels[pool.positions]])
         weights = torch.cat(
-            [torch.full_like(labelled, self.config.labelled_weight), torch.ones_like(of_pool)]
+            [torch.full_like(labelled, self.labelled_weight), torch.ones_like(of_pool)]
         )
         value = (weights * domain_loss(logits, soft_labels)).sum() / weights.sum()
         with torch.no_grad():

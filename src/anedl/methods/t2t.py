@@ -11,7 +11,8 @@ Chosen where the specification leaves a choice, or where this engine differs: th
 anew each epoch (the original: every tenth of the second stage); all pairs of a step pass the
 matching head together, so that its BatchNorm cannot tell labelled from pool images; learning rate,
 schedule, weight decay and averaging are the engine's, the same in both stages (the original: a
-first stage at 0.1 that falls in steps, decay of every parameter, no average).
+first stage at 0.1 that falls in steps, decay of every parameter, no average). Since the averaged
+weights judge, the matching head's BatchNorm averages over as many steps as theirs.
 """
 
 from dataclasses import dataclass
@@ -58,7 +59,11 @@ class T2tConfig(MethodConfig):
         0.2, "share of self-training over which the pool's two terms rise (released: 40k of 200k)"
     )
     match_width: int = option(128, "width of label embedding and hidden matching layer (released)")
-    match_bn_momentum: float = option(0.1, "BatchNorm momentum in the matching head (released)")
+    match_bn_momentum: float | None = option(
+        None,
+        "BatchNorm momentum in the matching head; default: the trunk's, for here the averaged "
+        "model judges (released: 0.1, where the model in training does)",
+    )
     pool_ratio: int = option(1, "pool images a labelled image, each in four rotations (released)")
     selected_ratio: int = option(5, "kept pool images a labelled image in UDA (released)")
 
@@ -71,8 +76,9 @@ class T2tConfig(MethodConfig):
                 f"option uda_temperature: must be positive, got {self.uda_temperature}"
             )
         for name in ("ramp_share", "match_bn_momentum"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"option {name}: must lie in 0…1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ConfigError(f"option {name}: must lie in 0…1, got {value}")
 
 
 class MatchingHead(nn.Module):
@@ -160,7 +166,11 @@ class T2t(Method):
         width = backbone.feature_width
         self.classifier = SoftmaxHead(width, task.classes)
         self.rotation = nn.Linear(width, TURNS)
-        self.match = MatchingHead(width, task.classes, config.match_width, config.match_bn_momentum)
+        momentum = config.match_bn_momentum
+        self.match = MatchingHead(
+            width, task.classes, config.match_width,
+            backbone.bn_momentum if momentum is None else momentum,
+        )  # fmt: skip
         self.pretrained = nn.Buffer(torch.zeros(()))  # share of the run before self-training
 
     @property
