@@ -9,7 +9,6 @@ import torch
 
 from anedl.cli import main
 from anedl.presets import reproduce
-from anedl.presets.jobs import Place
 from anedl.presets.paper import EXPERIMENTS
 
 TINY = {"epochs": 2, "epoch_steps": 3, "batch_size": 6, "test_while_training": False}
@@ -38,7 +37,8 @@ def tiny(monkeypatch, tmp_path):
         return replace(terms, train={**terms.train, **TINY})
 
     def run(experiment, terms, place, told):
-        return run_experiment(experiment, shortened(terms), Place("cpu", processes=0), told)
+        here = replace(place, device="cpu", processes=0)
+        return run_experiment(experiment, shortened(terms), here, told)
 
     monkeypatch.setattr(reproduce, "run_experiment", run)
     monkeypatch.setattr(reproduce, "plan", lambda e, terms: plan(e, shortened(terms)))
