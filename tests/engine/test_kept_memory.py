@@ -1,15 +1,31 @@
 """What a large tensor leaves is kept while a CPU computes, and goes back to the system after."""
 
-import resource
+import json
+import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from threading import Barrier
+from textwrap import dedent
 
 import pytest
 import torch
 
 from anedl.engine import kept_memory
+from anedl.engine.kept_memory import freed_memory_kept
+
+CPU = torch.device("cpu")
+
+with_glibc = pytest.mark.skipif(kept_memory._glibc() is None, reason="another allocator")
+
+# Every measurement has a process of its own: where tests before have left a hole as large as these
+# tensors in the heap, glibc fills it and never asks the system.
+MEASURES = """
+import json
+import resource
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import torch
+
 from anedl.engine.kept_memory import freed_memory_kept
 from anedl.engine.model import working_on
 
@@ -17,18 +33,13 @@ CPU = torch.device("cpu")
 BYTES = 2**27
 TENSORS = 8
 
-with_glibc = pytest.mark.skipif(kept_memory._glibc() is None, reason="another allocator")
 
-
-def write_to_a_large_tensor() -> None:
+def write_to_a_large_tensor():
     torch.empty(BYTES, dtype=torch.uint8).fill_(1)
 
 
-def pages_asked_for() -> int:
-    """Page faults of one large tensor after another, each freed before the next is made.
-
-    Other tensors come first: what is kept may be too small by a little for the second one.
-    """
+def pages_asked_for():
+    # Other tensors come first: what is kept may be too small by a little for the second one.
     for _ in range(TENSORS):
         write_to_a_large_tensor()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -37,66 +48,95 @@ def pages_asked_for() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-def resident_bytes() -> int:
+def large_tensors_resident():
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize()
+    return pages * resource.getpagesize() / BYTES
+
+
+"""
+
+
+def measured(lines: str) -> dict[str, float]:
+    """What `lines`, run after `MEASURES`, have put into `found`."""
+    code = MEASURES + "found = {}\n" + dedent(lines) + "\nprint(json.dumps(found))\n"
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @with_glibc
 def test_a_freed_tensors_memory_serves_the_next_one() -> None:
-    usually = pages_asked_for()
-    with freed_memory_kept(CPU):
-        assert 4 * pages_asked_for() < usually
-    assert pages_asked_for() > usually / 2
+    pages = measured("""
+        found["usually"] = pages_asked_for()
+        with freed_memory_kept(CPU):
+            found["kept"] = pages_asked_for()
+        found["after"] = pages_asked_for()
+    """)
+    assert 4 * pages["kept"] < pages["usually"]
+    assert pages["after"] > pages["usually"] / 2
 
 
 @with_glibc
 def test_memory_goes_back_in_the_end() -> None:
-    before = resident_bytes()
-    with freed_memory_kept(CPU):
-        write_to_a_large_tensor()
-        assert resident_bytes() > before + BYTES / 2
-    assert resident_bytes() < before + BYTES / 2
+    tensors = measured("""
+        found["before"] = large_tensors_resident()
+        with freed_memory_kept(CPU):
+            write_to_a_large_tensor()
+            found["kept"] = large_tensors_resident()
+        found["after"] = large_tensors_resident()
+    """)
+    assert tensors["kept"] > tensors["before"] + 0.5
+    assert tensors["after"] < tensors["before"] + 0.5
 
 
 @with_glibc
 def test_memory_goes_back_after_an_error() -> None:
-    before = resident_bytes()
-
-    def fail() -> None:
-        with freed_memory_kept(CPU):
-            write_to_a_large_tensor()
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert resident_bytes() < before + BYTES / 2
+    tensors = measured("""
+        found["before"] = large_tensors_resident()
+        try:
+            with freed_memory_kept(CPU):
+                write_to_a_large_tensor()
+                found["kept"] = large_tensors_resident()
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            found["after"] = large_tensors_resident()
+    """)
+    assert tensors["kept"] > tensors["before"] + 0.5
+    assert tensors["after"] < tensors["before"] + 0.5
 
 
 @with_glibc
 def test_an_inner_use_does_not_end_the_outer_one() -> None:
-    usually = pages_asked_for()
-    with working_on(CPU):
-        with freed_memory_kept(CPU):
-            write_to_a_large_tensor()
-        assert 4 * pages_asked_for() < usually
+    pages = measured("""
+        found["usually"] = pages_asked_for()
+        with working_on(CPU):
+            with freed_memory_kept(CPU):
+                write_to_a_large_tensor()
+            found["kept"] = pages_asked_for()
+    """)
+    assert 4 * pages["kept"] < pages["usually"]
 
 
 @with_glibc
 def test_threads_that_end_at_different_times_share_it() -> None:
-    usually = pages_asked_for()
-    both_work = Barrier(2)
+    pages = measured("""
+        found["usually"] = pages_asked_for()
+        both_work = Barrier(2)
 
-    def ends_first() -> None:
-        with freed_memory_kept(CPU):
+        def ends_first():
+            with freed_memory_kept(CPU):
+                both_work.wait(10)
+
+        with ThreadPoolExecutor(1) as pool, freed_memory_kept(CPU):
+            first = pool.submit(ends_first)
             both_work.wait(10)
-
-    with ThreadPoolExecutor(1) as pool, freed_memory_kept(CPU):
-        first = pool.submit(ends_first)
-        both_work.wait(10)
-        first.result(10)
-        assert 4 * pages_asked_for() < usually
-    assert pages_asked_for() > usually / 2
+            first.result(10)
+            found["kept"] = pages_asked_for()
+        found["after"] = pages_asked_for()
+    """)
+    assert 4 * pages["kept"] < pages["usually"]
+    assert pages["after"] > pages["usually"] / 2
 
 
 class Recorder:
