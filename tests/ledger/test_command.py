@@ -78,6 +78,24 @@ def test_development_runs_stand_alone_in_a_terminal_and_beside_the_others_in_a_f
     assert "27.5 ± 0.7" in text
 
 
+@pytest.mark.parametrize(
+    ("development", "words", "said"),
+    [
+        (True, [], "Runs on development splits: 1, shown by --dev."),
+        (False, ["--dev"], "Runs on test splits: 1, shown without --dev."),
+    ],
+)
+def test_whoever_has_other_runs_only_is_told_of_them(
+    tmp_path, a_run, capsys, development, words, said
+):
+    run = a_run(development=development)
+    write_json(tmp_path / "runs" / run.file_name, run.to_json())
+    assert main(["ledger", "--results", str(tmp_path), *words]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(said) == 1
+    assert "--add" not in printed
+
+
 @pytest.mark.parametrize("folder", ["", "./", "/elsewhere/mine/"])
 def test_a_method_from_a_file_is_found_by_the_path_that_trained_it(results, a_run, capsys, folder):
     run = a_run(method="mine.py:Mine", error=33.0)

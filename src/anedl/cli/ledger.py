@@ -73,15 +73,18 @@ def run(arguments: argparse.Namespace) -> int:
     )
     suffix = arguments.out.suffix.lower() if arguments.out else ""
     form = arguments.format or SUFFIXES.get(suffix, "terminal")
-    left_out = 0
+    of_trials = [run for run in runs if run.development]
+    of_tests = [run for run in runs if not run.development]
+    left_out = ""
     if arguments.dev:
-        runs, published = [run for run in runs if run.development], []
+        runs, published = of_trials, []
+        if of_tests and not of_trials:
+            left_out = f"Runs on test splits: {len(of_tests)}, shown without --dev."
     elif form == "terminal":
-        shown = [run for run in runs if not run.development]
-        left_out, runs = len(runs) - len(shown), shown
-    text = render(build_ledger(runs, published), form, arguments.results)
-    if left_out:
-        text += f"\nRuns on development splits: {left_out}, shown by --dev.\n"
+        runs = of_tests
+        if of_trials:
+            left_out = f"Runs on development splits: {len(of_trials)}, shown by --dev."
+    text = render(build_ledger(runs, published), form, arguments.results, left_out)
     if arguments.out is None:
         print(text, end="")
     else:

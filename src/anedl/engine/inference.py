@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from anedl.data.batches import ImageSet
-from anedl.engine.kept_memory import freed_memory_kept
 from anedl.engine.precision import Precision
 from anedl.methods.base import Method, Outputs
 from anedl.networks.encoder import ImageEncoder
@@ -32,7 +31,7 @@ def outputs_of(
     was_training = method.training
     method.eval()
     device = precision.device
-    with freed_memory_kept(device), precision.judging():
+    with precision.judging():
         pieces = [
             ask(piece.to(device, non_blocking=True))
             for piece in batches_of(images, batch or _batch(images, device, method))

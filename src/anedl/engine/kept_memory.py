@@ -3,7 +3,8 @@
 glibc asks the system for every block of more than 32 MiB and gives it back once it is free. The
 system hands each out as pages that it fills with zeros when they are first written to, so that a
 training step, whose layers each make such tensors, waits for pages for up to half of its time
-(docs/performance.md).
+(docs/performance.md). In threads other than the main one blocks of more than 64 MiB go back as
+ever, for glibc keeps none so large there.
 """
 
 import ctypes
@@ -18,9 +19,10 @@ from torch import device as Device
 # Parameters of glibc's mallopt, as malloc.h numbers them.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4
 NEVER = -1
-# Where glibc's own adjustment arrives once it has seen a large block go; its number of blocks.
+# What holds afterwards, for what held before cannot be asked: where glibc's own adjustment arrives
+# once it has seen a large block go, and its number of blocks.
 USUAL = {TRIM_THRESHOLD: 64 * 2**20, MMAP_THRESHOLD: 32 * 2**20, MMAP_MAX: 65536}
-# Whoever set one of these knows what they want.
+# Whoever set one of these, or another of glibc.malloc by `GLIBC_TUNABLES`, knows what they want.
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
 
 

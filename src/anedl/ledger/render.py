@@ -21,15 +21,23 @@ MISSING_TITLE = "Published, without a full-length run of ours"
 MOST_MISSING = 20  # lines of a terminal for what we do not have
 
 
-def render(ledger: Ledger, form: Format, results: Path) -> str:
-    """The whole ledger as text in one of the forms; `results` is the folder it was read from."""
+def render(ledger: Ledger, form: Format, results: Path, left_out: str = "") -> str:
+    """The ledger as text in one of the forms.
+
+    `results` is the folder it was read from, `left_out` a sentence about runs that are there and
+    not to be shown.
+    """
+    empty = "" if ledger.tables else nothing_to_show(results, left_out)
     if form == "terminal":
-        return render_terminal(ledger, results)
-    return render_markdown(ledger, results) if form == "markdown" else render_html(ledger, results)
+        text = render_terminal(ledger, empty)
+        return f"{text}\n{left_out}\n" if left_out and ledger.tables else text
+    return render_markdown(ledger, empty) if form == "markdown" else render_html(ledger, empty)
 
 
-def nothing_yet(results: Path) -> str:
+def nothing_to_show(results: Path, left_out: str) -> str:
     """What to do where no run is recorded, or none is left to show."""
+    if left_out:
+        return f"No run to show from {results / 'runs'}. {left_out}"
     return (
         f"No run to show from {results / 'runs'}. Record finished runs with "
         f"`anedl ledger --results {results} --add RUN …`, where RUN is a run folder such as "
@@ -37,8 +45,8 @@ def nothing_yet(results: Path) -> str:
     )
 
 
-def render_terminal(ledger: Ledger, results: Path) -> str:
-    """Columns of plain text."""
+def render_terminal(ledger: Ledger, empty: str) -> str:
+    """Columns of plain text; `empty` is said where there are none."""
     lines = []
     for section in sections(ledger):
         lines += [section.title, *wrap(section.remark, WIDTH), ""]
@@ -49,10 +57,7 @@ def render_terminal(ledger: Ledger, results: Path) -> str:
             lines.append(_line(COLUMNS, widths))
             lines += [_line(line, widths) for row in block.rows for line in _folded(row)]
             lines.append("")
-    if not ledger.tables:
-        lines += [nothing_yet(results), ""]
-    else:
-        lines += [*wrap(ABOUT, WIDTH), ""]
+    lines += [empty, ""] if empty else [*wrap(ABOUT, WIDTH), ""]
     lines += [f"warning: {warning}" for warning in ledger.warnings]
     if len(ledger.missing) > MOST_MISSING:
         lines += wrap(
@@ -75,11 +80,11 @@ def render_terminal(ledger: Ledger, results: Path) -> str:
     return "\n".join(plain).rstrip() + "\n"
 
 
-def render_markdown(ledger: Ledger, results: Path) -> str:
-    """Tables for a repository's pages."""
+def render_markdown(ledger: Ledger, empty: str) -> str:
+    """Tables for a repository's pages; `empty` is said where there are none."""
     parts = [f"# {TITLE}", markdown(ABOUT)]
-    if not ledger.tables:
-        parts.append(markdown(nothing_yet(results)))
+    if empty:
+        parts.append(markdown(empty))
     parts += [f"**Warning:** {markdown(warning)}" for warning in ledger.warnings]
     for section in sections(ledger):
         parts += [f"## {markdown(section.title)}", markdown(section.remark)]
@@ -93,8 +98,11 @@ def render_markdown(ledger: Ledger, results: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def render_html(ledger: Ledger, results: Path) -> str:
-    """One page, light or dark as its reader is; everything in it is escaped."""
+def render_html(ledger: Ledger, empty: str) -> str:
+    """One page, light or dark as its reader is; everything in it is escaped.
+
+    `empty` is said where there are no tables.
+    """
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError as error:
@@ -106,7 +114,7 @@ def render_html(ledger: Ledger, results: Path) -> str:
     page: str = environment.from_string(source).render(
         title=TITLE,
         about=ABOUT,
-        empty=None if ledger.tables else nothing_yet(results),
+        empty=empty,
         warnings=ledger.warnings,
         sections=sections(ledger),
         columns=COLUMNS,
