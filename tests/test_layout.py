@@ -97,6 +97,13 @@ def test_import_is_cheap_and_loads_nothing_optional():
     assert not loaded & heavy
 
 
+def test_what_it_offers_can_be_listed_before_it_is_used():
+    import anedl
+
+    assert {"train", "fit", "load", "calibrate", "OpenSetClassifier"} <= {*dir(anedl)}
+    assert all(hasattr(anedl, name) for name in dir(anedl))
+
+
 def test_the_command_line_starts_without_torch():
     """`anedl --help` and `anedl --version` answer at once."""
     assert not loaded_by("import anedl.cli; anedl.cli.build_parser()") & {"torch", "sklearn", "PIL"}

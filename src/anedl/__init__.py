@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from anedl.estimator import OpenSetClassifier
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     if name == "fit":
         # A package that can be called: a function of this name would hide it, or it the function.

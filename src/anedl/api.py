@@ -14,6 +14,8 @@ from anedl.export.calibrating import Calibrated, calibrate
 from anedl.export.predictor import load
 from anedl.fit.flow import Fitted
 from anedl.fit.python import fit
+from anedl.methods.base import Method
+from anedl.methods.catalogue import name_of
 from anedl.methods.default import DEFAULT_METHOD
 from anedl.options import option_types
 
@@ -40,7 +42,7 @@ class Run:
 
 def train(
     setting: str,
-    method: str = DEFAULT_METHOD,
+    method: str | type[Method] = DEFAULT_METHOD,
     seed: int = 0,
     *,
     out: str | Path | None = None,
@@ -59,7 +61,8 @@ def train(
 
     Args:
         setting: a name that `anedl settings` lists, such as "digits" or "cifar100-55/50".
-        method: a name that `anedl methods` lists.
+        method: a name that `anedl methods` lists, "path/to/file.py:ClassName", or the class itself
+            if a file holds it.
         seed: of the initial weights, the order of images and their augmentation; where a setting
             has a labelled draw for each seed, of that too.
         out: run folder; default: a new temporary folder.
@@ -83,7 +86,7 @@ def train(
     engine_names = option_types(TrainConfig)
     spec = make_spec(
         setting,
-        method,
+        method if isinstance(method, str) else name_of(method),
         seed,
         fold,
         development,

@@ -32,6 +32,20 @@ def test_the_worked_example_is_short_and_trains(tmp_path):
     assert "pseudo" in (run.folder / "metrics.jsonl").read_text()
 
 
+def test_a_class_that_a_file_holds_is_a_method_like_its_name(tmp_path):
+    spec = importlib.util.spec_from_file_location("of_a_user", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["of_a_user"] = module  # as an import would; dataclasses look there
+    spec.loader.exec_module(module)
+    run = anedl.train(
+        "digits", module.PseudoLabel, out=tmp_path, epochs=2, epoch_steps=2, pretrain_epochs=1
+    )
+    assert run.results["method"] == f"{EXAMPLE}:PseudoLabel"
+    of_no_file = type("OfNoFile", (module.PseudoLabel,), {"__module__": "nowhere"})
+    with pytest.raises(ConfigError, match="OfNoFile"):
+        anedl.train("digits", of_no_file)
+
+
 def test_a_file_without_the_class_is_refused():
     with pytest.raises(ConfigError, match="no such subclass"):
         anedl.train("digits", method=f"{EXAMPLE}:Missing")

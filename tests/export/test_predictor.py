@@ -69,6 +69,19 @@ def test_predictions_are_those_of_the_method(digits_run, calibration, frames):
     np.testing.assert_allclose(found.aleatoric, aleatoric, rtol=1e-4)
 
 
+def test_what_the_method_computes_is_there_for_research(digits_run, frames):
+    grey = np.stack([np.asarray(Image.fromarray(frame).convert("L")) for frame in frames])
+    method = load_model(digits_run, "last", "cpu").method
+    with torch.no_grad():
+        outputs = method.outputs(torch.from_numpy(grey[:, None]))
+    found = load(digits_run, device="cpu").outputs(frames)
+    for name in ("features", "logits", "alpha", "score"):
+        np.testing.assert_allclose(found[name], getattr(outputs, name), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found["max_softmax"], outputs.logits.softmax(1).amax(1), rtol=1e-4)
+    with pytest.raises(DataError, match="no image"):
+        load(digits_run, device="cpu").outputs(frames[:0])
+
+
 def test_new_images_are_judged_by_their_familiarity_too(guarded_run, frames):
     """By both runtimes alike, and by the definition of the p-value."""
     record = json.loads((guarded_run / "calibration.json").read_text())

@@ -50,6 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"\non {dataset} it changes:")
         _print_values(entry.by_dataset.get(dataset, {}))
         _print_values(entry.engine_by_dataset.get(dataset, {}))
+    if entry.frozen:
+        print("\nbehind a frozen trunk it changes:")
+        _print_values(entry.frozen)
+    for dataset, options in sorted(entry.frozen_by_dataset.items()):
+        print(f"\nbehind a frozen trunk on {dataset} it changes besides:")
+        _print_values(options)
     if entry.note:
         print(f"\nnote: {entry.note}")
     if entry.in_epochs:

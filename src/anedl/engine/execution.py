@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from anedl.engine.compiled_loss import CompiledLoss
 from anedl.errors import ConfigError
 from anedl.files import cache_folder
 from anedl.networks.kernels import enable_kernels
@@ -73,7 +74,8 @@ class Compiled:
         enable_kernels(stepper.method, stepper.precision.dtype, stepper.precision.device)
         if stepper.stream.capturable:
             stepper.draw_batch = _compile(stepper.draw_batch)
-        stepper.compute_loss = _compile(stepper.compute_loss)
+        loss = CompiledLoss(stepper.method)
+        stepper.compute_loss, stepper.settle = loss, loss.settle
         stepper.apply_update = _compile(stepper.apply_update)
 
     def take(self, stepper: "Stepper") -> None:

@@ -78,6 +78,8 @@ class Stepper:
         self.draw_batch: Callable[[Tensor, Tensor], Batch] = stream.batch
         self.compute_loss: Callable[[Batch, Progress], Losses] = method.loss
         self.apply_update: Callable[[Tensor, Tensor], None] = self._update
+        # Lets the state that a loss has changed take its place, once the gradient is there.
+        self.settle: Callable[[], None] = _settled
         self.execution = execution or Eager()
         self.execution.prepare(self)
 
@@ -161,6 +163,7 @@ class Stepper:
             )
         total = self.precision.scaled(losses.total())
         found = torch.autograd.grad(total, self.flat.parameters, allow_unused=True)
+        self.settle()
         if not self._names:
             self._mark_trained(found)
         gradients = [
@@ -247,6 +250,10 @@ class Stepper:
             not_finite=[name for name, is_bad in zip(self._names, bad, strict=False) if is_bad],
             seconds=seconds,
         )
+
+
+def _settled() -> None:
+    """Nothing to do: the loss has changed the state itself."""
 
 
 def _not_averaged(method: Method, floating: bool) -> list[Tensor]:

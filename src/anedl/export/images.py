@@ -28,14 +28,23 @@ def classify(
     Raises:
         DataError: a file holds no image that can be read, or an array is not an image.
     """
+    return Predictions.joined([predictor.judge(frames) for frames in framed(predictor, images)])
+
+
+def framed(
+    predictor: BasePredictor, images: AnImage | Iterable[AnImage] | npt.NDArray[np.uint8]
+) -> Iterator[UInt8Array]:
+    """Frames (n, side, side, 3) of the images, a batch at a time; one of none where there are none.
+
+    Raises:
+        DataError: a file holds no image that can be read, or an array is not an image.
+    """
     coming = (predictor.framing.frame(image) for image in each(images))
-    pieces = []
     side = predictor.framing.side
+    frames = list(islice(coming, predictor.batch_size))
+    yield np.stack(frames) if frames else np.zeros((0, side, side, 3), np.uint8)
     while frames := list(islice(coming, predictor.batch_size)):
-        pieces.append(predictor.judge(np.stack(frames)))
-    if not pieces:
-        pieces.append(predictor.judge(np.zeros((0, side, side, 3), np.uint8)))
-    return Predictions.joined(pieces)
+        yield np.stack(frames)
 
 
 def each(images: AnImage | Iterable[AnImage]) -> Iterator[UInt8Array]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from anedl.engine.model import TrainedModel
     from anedl.export.images import AnImage
     from anedl.familiarity import Familiarity
+    from anedl.methods.base import Outputs
 
 Floats = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
@@ -199,14 +200,44 @@ class Predictor(BasePredictor):
         self.calibration = calibration
         self.familiarity = familiarity
 
-    def _run(self, images: UInt8Array) -> Raw:
+    def outputs(self, images: "AnImage | Iterable[AnImage]") -> dict[str, Floats]:
+        """What the method computes of images, taken as `predict` takes them, for research.
+
+        "features" (N, d), "logits" (N, K), "alpha" (N, K) of methods with evidence, and every
+        inlier score by its name in the ledger, (N,) each; "score" is the method's own.
+
+        Raises:
+            DataError: there is no image, a file holds none that can be read, or an array is none.
+        """
+        from anedl.engine.judge import scores_of
+        from anedl.export.images import framed
+
+        found: dict[str, list[Floats]] = {}
+        for frames in framed(self, images):
+            if len(frames) == 0:
+                raise DataError("there is no image to compute the outputs of")
+            outputs = self._outputs(self.framing.batch(frames))
+            parts = {"features": outputs.features, "logits": outputs.logits, "alpha": outputs.alpha}
+            values = {
+                name: part.double().cpu().numpy()
+                for name, part in parts.items()
+                if part is not None
+            } | scores_of(outputs, self.trained.method.task.top_m)
+            for name, value in values.items():
+                found.setdefault(name, []).append(value)
+        return {name: np.concatenate(pieces) for name, pieces in found.items()}
+
+    def _outputs(self, images: UInt8Array) -> "Outputs":
         import torch
 
         from anedl.engine.inference import outputs_of
 
-        outputs = outputs_of(
+        return outputs_of(
             self.trained.method, torch.from_numpy(images), self.trained.precision, len(images)
         )
+
+    def _run(self, images: UInt8Array) -> Raw:
+        outputs = self._outputs(images)
         score = outputs.score.double().cpu().numpy()
         familiar = None
         if self.familiarity is not None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -322,6 +323,22 @@ def full_name(name: str) -> str:
     if colon and path.endswith(".py"):
         return f"{Path(path).resolve()}:{class_name}"
     return name
+
+
+def name_of(method: type[Method]) -> str:
+    """The name of a class: its file and its own name there, by which a run is repeated.
+
+    Raises:
+        ConfigError: no file holds it, such as a class made in a notebook.
+    """
+    try:
+        path = Path(inspect.getfile(method))
+    except (TypeError, OSError) as error:
+        raise ConfigError(
+            f"method {method!r}: no file holds this class, and what trains a run is recorded and "
+            f"loaded again; write it to mine.py and give 'mine.py:{method.__name__}'"
+        ) from error
+    return f"{path}:{method.__qualname__}"
 
 
 def short_name(name: str) -> str:

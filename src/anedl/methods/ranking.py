@@ -1,11 +1,15 @@
-"""Which pool images a ranking picks: the highest of all, or some of every class first."""
+"""Which pool images a ranking picks: the highest of all, or some of every class first.
+
+Equal images are picked in an order of their own, the same at every call: where the pool is sorted
+by class, as lists of files often are, their positions would tell known from unknown.
+"""
 
 import torch
 from torch import Tensor
 
 
 def highest(ranking: Tensor, count: int) -> Tensor:
-    """Sorted positions of the `count` highest entries of `ranking` (N,); equal ones by position."""
+    """Sorted positions of the `count` highest entries of `ranking` (N,)."""
     return _best_first(ranking)[:count].sort().values
 
 
@@ -27,4 +31,10 @@ def highest_of_each(ranking: Tensor, classes: Tensor, count: int, quota: int) ->
 
 
 def _best_first(ranking: Tensor) -> Tensor:
-    return torch.sort(ranking, descending=True, stable=True).indices
+    order = drawing_order(len(ranking)).to(ranking.device)
+    return order[torch.sort(ranking[order], descending=True, stable=True).indices]
+
+
+def drawing_order(count: int) -> Tensor:
+    """In which order `count` equal images are picked: a fixed shuffle of their positions, (N,)."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(0))
