@@ -146,7 +146,7 @@ class Table:
             )
         if self.compared:
             return (
-                "Shorter than the published runs: a difference is that of the method and of the "
+                "Shorter than published code trains: a difference is that of the method and of the "
                 "length together."
             )
         return "Each length is its own, so no published number stands beside these."

@@ -57,7 +57,7 @@ def terms_line(outcome: Outcome) -> str:
     if terms.development:
         return f"{line} Development splits: not to be set beside published numbers."
     if budgets == ["fast"]:
-        line += " Shorter than the published runs: a difference is of length, too."
+        line += " Shorter than published code trains: a difference is of length, too."
     return line
 
 
