@@ -106,7 +106,8 @@ def test_after_an_interruption_no_other_run_begins(tmp_path, monkeypatch, troubl
 
     def interrupt(_index, _error):
         until = time.monotonic() + 60
-        while not (long.folder / "metrics.jsonl").exists():
+        log = long.folder / "metrics.jsonl"  # a line: by then it has ears for what ends it
+        while not (log.exists() and log.stat().st_size):
             assert time.monotonic() < until, "in vain"
             time.sleep(0.05)
         raise trouble
