@@ -227,7 +227,8 @@ def test_piles_stand_side_by_side_with_what_the_runs_found(tmp_path, blank_pictu
         found = json.loads((folder / "fit.json").read_text())["pollution"]
         assert pile.cards["Of no known class"].figure == f"{100 * found['share']:.0f} %"
     assert section["rows"] == [
-        "Held-out error", "Of no known class", "Threshold", "Did the pile help?",
+        "Held-out error", "Of no known class", "Threshold, pile", "Threshold, new images",
+        "Did the pile help?",
     ]  # fmt: skip
     page = write_compare(read_recipes(folders), tmp_path / "page.html").read_text()
     assert "pile 90" in page

@@ -1,4 +1,5 @@
 import sys
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -115,6 +116,27 @@ def test_a_small_set_is_held_against_a_large_one_in_shares_of_each():
     assert [p.get_data().values.sum() for p in filled] == [pytest.approx(100), pytest.approx(100)]
     assert len(filled[0].get_data().values) < figures.BINS  # thirty images fill few bins
     assert not [one for one in axes.get_lines() if one.get_label() == "threshold"]
+
+
+def test_a_threshold_for_new_images_has_a_line_of_its_own_where_it_is_another():
+    kinds = {"few": SCORE[:30], "many": SCORE}
+
+    def marks(threshold, for_new):
+        figure = figures.spread_figure(
+            {"s": kinds}, {"s": threshold}, "images", against_all=True, for_new=for_new
+        )
+        (axes,) = figure.axes
+        lines = [(one.get_label(), one.get_xdata()[0]) for one in axes.get_lines()]
+        assert [t.get_text() for t in axes.texts] == [f"{at:.4g}" for _, at in lines]
+        figure.draw_without_rendering()
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert not any(a.overlaps(b) for a, b in pairwise(boxes))
+        return lines
+
+    assert marks(2.0, 2.001) == [("threshold, pile", 2.0), ("threshold, new images", 2.001)]
+    assert marks(2.5, 1.5) == [("threshold, new images", 1.5), ("threshold, pile", 2.5)]
+    assert marks(2.0, 2.0) == marks(2.0, None) == marks(2.0, -np.inf) == [("threshold", 2.0)]
+    assert marks(-np.inf, 2.0) == [("threshold, new images", 2.0)]
 
 
 def test_auroc_over_m_sums_the_largest():

@@ -9,8 +9,10 @@ from anedl.report.galleries import (
     LOOSE_IMAGES,
     MISTAKES,
     Shelf,
+    doubtful,
     make_galleries,
     number_writer,
+    strangest,
     surest,
 )
 from anedl.report.images import open_images
@@ -71,6 +73,22 @@ def test_what_a_person_has_decided_is_not_asked_again(own_run):
         assert now[0] == next(name for name in before if name not in settled)
         assert set(now).isdisjoint(settled)
         assert "that a person has decided about are left out" in galleries[title].caption
+
+
+def test_of_near_duplicates_one_is_shown(own_run):
+    run, pile, judged, album, galleries = galleries_of(own_run.folder)
+    for make, title in ((doubtful, "The most doubtful"), (strangest, "The most unknown")):
+        before = names(galleries[title].strips[0])
+        assert "near-duplicates" not in galleries[title].caption
+        group = np.full(len(pile), -1)
+        for copies, number in ((before[:3], 0), (before[4:6], 7)):
+            group[[own_run.names.index(name) for name in copies]] = number
+        gallery = make(Shelf(run, replace(pile, group=group), judged, album))
+        now = names(gallery.strips[0])
+        left_out = {*before[1:3], before[5]}
+        assert now[: len(before) - 3] == [name for name in before if name not in left_out]
+        assert len(now) == len(before)  # others take their places
+        assert "Of near-duplicates only the first is shown." in gallery.caption
 
 
 def test_clusters_of_the_unknown_are_shown_by_size(own_run):
@@ -160,7 +178,7 @@ def test_classes_are_counted_as_sklearn_does(make_run):
     for column, shares in expected.items():
         np.testing.assert_allclose(values[:, place[column]], 100 * shares)
     assert values[:, place["test images"]].sum() == known.sum()
-    assert values[:, place["pool: accepted"]].sum() == pile.accepted.sum()
+    assert values[:, place["pool: not turned away"]].sum() == pile.accepted.sum()
     assert values[:, place["pool: in truth"]].sum() == (pile.truth >= 0).sum()
 
 

@@ -106,7 +106,7 @@ def test_the_slider_moves_by_keys_and_says_where_it_is(tab, own):
     assert tab.run(COUNTS) == expected_counts((own.pile_scores, own.hidden), after)
     rejected = int(np.sum(own.pile_scores < after))
     spoken = tab.run("document.getElementById('cut-range').ariaValueText")
-    assert spoken.endswith(f"{rejected} rejected")
+    assert spoken.endswith(f"{rejected} below it")
     # The line in the picture stands above the slider's knob.
     place = "document.getElementById('{}').getBoundingClientRect()"
     line = tab.run(f"{place.format('cut-line')}.x")
@@ -128,7 +128,7 @@ def test_the_images_that_change_sides_are_shown_nearest_first(tab, own, rank):
         assert words == "No image changes sides."
         return
     assert words.startswith(f"{len(changed)} image")
-    assert ("now rejected" in words) == (cut > own_cut)
+    assert ("now below the cut" in words) == (cut > own_cut)
     nearest = changed[::-1] if cut > own_cut else changed
     tiles = tab.run("[...document.querySelectorAll('#cut-images figure')].map(f => f.title)")
     assert [title.split(": looks like")[0] for title in tiles] == [
@@ -142,10 +142,10 @@ def test_without_a_cut_of_its_own_the_slider_begins_where_nothing_is_lost(browse
     tab = opened(browser, own.folder)
     lost = "document.getElementById('cut-harmless').hidden"
     assert not tab.run(lost)
-    assert tab.run(TEXT.format("cut-changes")) == "No image is rejected."
+    assert tab.run(TEXT.format("cut-changes")) == "No image is below the cut."
     set_cut(tab, 1e6)
     assert tab.run(lost)
-    assert tab.run(TEXT.format("cut-changes")).startswith("Rejected: 120 images; the 24 shown")
+    assert tab.run(TEXT.format("cut-changes")).startswith("Below the cut: 120 images; the 24 shown")
     assert tab.run(TEXT.format("cut-reset")) == "reject nothing"
     tab.click("document.getElementById('cut-reset')")
     assert not tab.run(lost)

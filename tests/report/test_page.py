@@ -19,7 +19,9 @@ from anedl.intake.names import shown
 from anedl.report import write_report
 from anedl.report.album import MOST_IMAGES
 from anedl.report.images import check_images
-from anedl.report.page import encodable, json_block
+from anedl.report.judged import read_judged, read_pile
+from anedl.report.page import encodable, json_block, tight
+from anedl.report.pictures import confusion_caption
 from anedl.report.run_folder import read_run
 from anedl.report.sections import duration, written
 from anedl.triage.verdict import Rules
@@ -379,8 +381,115 @@ def test_a_threshold_that_rejects_says_what_it_costs(own_run, blank_pictures):
     assert not is_shown(page, "cut-harmless")
     assert "Expected loss of true inliers: at most 5 % on average" in page.text
     assert "what is left of the dashed threshold is called unknown" in page.text
-    assert "below the threshold for new images, which some of these images" in page.text
+    assert "new images (not " in page.text
     assert len(page.all("line", "own")) == 1
+
+
+def test_both_thresholds_are_shown_and_told_apart(own_run, blank_pictures):
+    _, page = read_page(write_report(own_run.folder))
+    pile, new = (f"{scores[1]:.4g}" for scores in (own_run.hidden, own_run.fresh))
+    assert pile != new
+    for words in (
+        f"Threshold, pile {pile} rejects at most 5 %",
+        "set by 39 known images hidden in it",
+        f"Threshold, new images {new} rejects at most 5 %",
+        "set by 39 known images that training never saw",
+        f"called unknown; the dotted line is {new}, the threshold for new images.",
+        f"Turned away: with a score below {new}, the threshold for new images (not {pile}, the",
+        f"turned away as unknown, with a score below {new}, the threshold for new images (not",
+        f"held-out images with a score below {new}, the threshold for new images (not {pile}, the "
+        "pile's), answered with “unknown”. Some of these images themselves have set that threshold",
+    ):
+        assert words in page.text, words
+
+
+def test_the_card_for_new_images_names_their_second_threshold(tmp_path, blank_pictures):
+    own = make_own_run(tmp_path / "own", held=80)
+    _, page = read_page(write_report(own.folder))
+    assert "a familiarity below" not in page.text
+    path = own.folder / "calibration.json"
+    familiar = np.linspace(1, 2, 80).tolist()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"familiar": familiar}))
+    limit = read_run(own.folder).calibration.threshold("new")
+    assert np.isfinite(limit.familiarity)
+    _, page = read_page(write_report(own.folder))
+    second = f"rejects a familiarity below {limit.familiarity:.4g} too"
+    assert f"Threshold, new images {limit.value:.4g} {second}" in page.text
+    assert page.text.count(second) == 1
+
+
+def test_accepted_is_a_verdict_and_nothing_else(own_run, blank_pictures):
+    source, page = read_page(write_report(own_run.folder))
+    assert "at this cut above the cut below the cut below (%)" in page.text
+    assert "found, that is not turned away and named rightly" in page.text
+    states = r"\d+ accepted \(|\d+ accepted|pile: accepted|: accepted,"
+    verdicts = (
+        r"of those above it some are accepted|some of the accepted|the accepted and those for"
+    )
+    told = re.sub(f"{states}|{verdicts}", "", page.text)
+    assert "accepted" not in told, told[told.index("accepted") - 80 :][:160]
+    (script,) = (text for text in re.findall(r"<script>(.*?)</script>", source, re.S))
+    assert "accepted" not in script
+
+
+def test_strangers_that_were_not_called_unknown_are_said_to_lie_elsewhere(own_run, blank_pictures):
+    path = own_run.folder / "fit.json"
+    fit = json.loads(path.read_text())
+    state = np.array(read_run(own_run.folder).triage.state)
+    unknown = np.flatnonzero(state == "unknown")
+    count = len(unknown)
+    assert 0 < count < 90
+
+    def told(**found):
+        path.write_text(json.dumps(fit | {"pollution": fit["pollution"] | found}))
+        return read_page(write_report(own_run.folder))[1].text
+
+    few, many = (count + 0.4) / 120, (count + 12.4) / 120
+    least = (count + 2.4) / 120
+    page = told(low=least, share=many, high=0.9)
+    assert (
+        f"By the estimate about {count + 12} of the 120 images are of no known class (at its low "
+        f"end {count + 2}), and {count} of them are called unknown: about 12 (at its low end 2) or "
+        "more of no known class lie among the accepted and those for review."
+    ) in page
+    for doubt in ({"low": few}, {"low": 0.0}, {"low": least, "doubtful": True}):
+        assert "By the estimate about" not in told(**{"share": many, "high": 0.9} | doubt)
+    # What a person called unknown is not part of the estimate.
+    decide(own_run, labelled=[], unknown=unknown[:3])
+    page = told(low=least, share=many, high=0.9, pile=120)
+    assert "120 images that nobody has decided about are of no known class" in page
+    assert f"{count - 3} of them are called unknown: about 15 (at its low end 5) or" in page
+
+
+def test_a_caution_about_classes_says_that_it_is_not_about_strangers(own_run, blank_pictures):
+    words = "A choice, no promise. This is about known classes mixed up alone: no validation image"
+    assert words in read_page(write_report(own_run.folder))[1].text
+    path = own_run.folder / "fit.json"
+    fit = json.loads(path.read_text())
+    path.write_text(json.dumps(fit | {"confidence": {"certified": True, "sentence": "sure"}}))
+    assert "mixed up alone" not in read_page(write_report(own_run.folder))[1].text
+
+
+def test_wrong_classes_that_are_turned_away_are_counted(own_run):
+    run = read_run(own_run.folder)
+    pile, judged = read_pile(run), read_judged(run)
+    targets = judged.targets.copy()
+    targets[:4] = (judged.predicted[:4] + 1) % 3
+    judged = replace(judged, targets=targets)
+    wrong = np.flatnonzero(judged.predicted != judged.targets)
+    assert len(wrong) > 1
+    lowest = np.sort(judged.score[wrong])
+    for cut, away in ((lowest[0], 0), (lowest[1], 1), (lowest[-1] + 1, len(wrong))):
+        caption = confusion_caption(run, replace(judged, cut=cut), pile)
+        said = f"Of the {len(wrong)} that the error counts, whose likeliest class is wrong, {away} "
+        assert (said in caption) == (away > 0)
+        assert ("error counts" in caption) == (away > 0)
+
+
+def test_words_below_images_can_be_read_whole(own_run, blank_pictures):
+    _, page = read_page(write_report(own_run.folder))
+    titles = [span["title"] for span in page.all("span") if "title" in span]
+    assert {"cat", "dog", "fox"} <= set(titles)
 
 
 # 39 hidden inliers would set a threshold, 9 would not; by folds neither do.
@@ -414,7 +523,9 @@ def test_folds_that_cannot_reject_are_told_at_the_top(tmp_path, blank_pictures):
     fit["calibration"] = {"thresholds": {"pile": {"certified": 0.0, "note": note}}}
     path.write_text(json.dumps(fit))
     _, page = read_page(write_report(own.folder))
-    assert f"Threshold none nothing is rejected: {note}" in page.text
+    assert f"Threshold, pile none nothing is rejected: {note}" in page.text
+    # New images are judged by the last model, whatever the folds can do.
+    assert f"Threshold, new images {own.fresh[1]:.4g} rejects at most 5 %" in page.text
 
 
 def test_the_model_of_the_labels_alone_has_a_report_too(own_run, blank_pictures):
@@ -450,6 +561,15 @@ def test_without_its_packages_the_extra_is_named(package, make_run, monkeypatch)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(AnedlError, match=rf'{package}.*pip install "anedl\[report\]"'):
         write_report(folder)
+
+
+def test_numbers_have_a_minus_and_names_their_hyphens():
+    assert (
+        tight("-1.7 points (-8.5 to +4.4, 3 %)")
+        == "−1.7 points (−8.5 to +4.4, 3\N{NO-BREAK SPACE}%)"
+    )
+    for text in ("--minutes 5", "2026-11-19", "wrn-10-1", "1e-5", "a.-3"):
+        assert tight(text) == text
 
 
 def test_numbers_in_words():

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anedl.report.judged import Judged, Pile
+from anedl.report.judged import Judged, Pile, cut_words
 from anedl.report.run_folder import Run
 
 NOTHING = "–"
@@ -55,9 +55,12 @@ def class_table(run: Run, pile: Pile, judged: Judged) -> ClassTable:
         for label, name in enumerate(pile.class_names)
         if label >= pile.model_classes
     ]
+    cut = cut_words(run, judged, pile)
+    below = f", with a score below {cut}" if cut else ""
     caption = (
-        f"Of the {judged.what}: error, before anything is rejected; turned away as unknown; found, "
-        "that is accepted and named rightly; precision, the share of right ones among those "
+        f"Of the {judged.what}: error, before anything is rejected; turned away as unknown{below}; "
+        "found, "
+        "that is not turned away and named rightly; precision, the share of right ones among those "
         "answered with the class"
         + ("" if judged.inlier.all() else ", outliers among them counted as wrong")
         + f". Of the {'pile' if run.is_own else 'pool'}: {_pile_words(pile)}."
@@ -68,7 +71,7 @@ def class_table(run: Run, pile: Pile, judged: Judged) -> ClassTable:
 def _pile_columns(pile: Pile) -> list[str]:
     if pile.state is not None:
         return ["pile: accepted", "pile: review", "pile: unknown"]
-    return ["pool: accepted"] + (["pool: in truth"] if pile.truth is not None else [])
+    return ["pool: not turned away"] + (["pool: in truth"] if pile.truth is not None else [])
 
 
 def _pile_cells(pile: Pile, label: int) -> list[Entry]:
@@ -84,7 +87,7 @@ def _pile_words(pile: Pile) -> str:
     if pile.state is not None:
         return "images whose likeliest class it is, by verdict"
     truth = ", and how many there are in truth" if pile.truth is not None else ""
-    return f"images accepted as the class{truth}"
+    return f"images taken for the class and not turned away{truth}"
 
 
 def count(number: int) -> Entry:

@@ -130,11 +130,13 @@ def spread_figure(
     thresholds: Mapping[str, float],
     counted: str,
     against_all: bool = False,
+    for_new: float | None = None,
 ) -> "Figure":
     """Histograms of two kinds of images, inliers first; one panel a score, with its threshold.
 
     `counted` names what is counted. With `against_all` the second kind is not outliers but a large
     mixture: each kind is then drawn in per cent of itself, in bins that suit the smaller one.
+    `for_new` is a second threshold of the same score, for new images, drawn where it is another.
     """
     colours = (INLIER, FAINT if against_all else OUTLIER)
     figure = new_figure(PAGE_WIDTH, 3.3)
@@ -159,15 +161,30 @@ def spread_figure(
             axes.set_yscale("log")
             axes.set_ylim(bottom=0.7)
             axes.set_ylabel(f"{counted} (log scale)")
-        if np.isfinite(thresholds.get(name, np.nan)):
-            axes.axvline(thresholds[name], color=INK, linewidth=1.5, linestyle="--",
-                         label="threshold")  # fmt: skip
-            axes.text(thresholds[name], 1.02, f"{thresholds[name]:.3g}", ha="center", fontsize=9,
-                      color=INK, transform=axes.get_xaxis_transform())  # fmt: skip
+        _mark_thresholds(axes, thresholds.get(name, -np.inf), for_new)
         tidy(axes)
     figure.legend(*places[0].get_legend_handles_labels(), loc="outside upper left", ncols=3,
                   frameon=False, fontsize=9)  # fmt: skip
     return figure
+
+
+def differs(threshold: float, for_new: float | None) -> bool:
+    """Whether there is another threshold for new images, so that it needs a line of its own."""
+    return for_new is not None and bool(np.isfinite(for_new)) and for_new != threshold
+
+
+def _mark_thresholds(axes: "Axes", threshold: float, for_new: float | None) -> None:
+    """A dashed line at the threshold, and a dotted one at that for new images."""
+    both = np.isfinite(threshold) and differs(threshold, for_new)
+    marks = [(threshold, "--", "threshold, pile" if both else "threshold")]
+    if for_new is not None and differs(threshold, for_new):
+        marks.append((for_new, ":", "threshold, new images"))
+    marks = sorted(mark for mark in marks if np.isfinite(mark[0]))
+    for (at, dash, label), side in zip(marks, ("right", "left"), strict=False):
+        axes.axvline(at, color=INK, linewidth=1.5, linestyle=dash, label=label)
+        # Side by side, numbers of lines that are close would lie on one another.
+        axes.text(at, 1.02, f"{at:.4g}", ha=side if both else "center", fontsize=9, color=INK,
+                  transform=axes.get_xaxis_transform())  # fmt: skip
 
 
 def reliability_figure(bins: Sequence[ReliabilityBin]) -> "Figure":

@@ -14,7 +14,7 @@ from anedl.report.contact_sheet import (
     truth_of,
 )
 from anedl.report.images import Key
-from anedl.report.judged import Judged, Pile
+from anedl.report.judged import Judged, Pile, cut_words
 from anedl.report.run_folder import Array, Run
 from anedl.triage.clusters import is_nearly_all
 
@@ -75,7 +75,7 @@ class Shelf:
     """Makes tiles of a run's images; what the album cannot take is left out."""
 
     def __init__(self, run: Run, pile: Pile, judged: Judged, album: Album) -> None:
-        self.classes = run.class_names
+        self.classes, self.cut_words = run.class_names, cut_words(run, judged, pile)
         self.own_score, self.pile_word = run.own_score_label, "pile" if run.is_own else "pool"
         self.pile, self.judged, self.album = pile, judged, album
 
@@ -144,11 +144,14 @@ def surest(shelf: Shelf) -> Gallery:
 def doubtful(shelf: Shelf) -> Gallery:
     """Accepted images of the least certain class: those a person should look at first."""
     pile = shelf.pile
-    positions = most_doubtful(pile.probability, pile.accepted & ~pile.decided, LOOSE_IMAGES)
+    open_cases = pile.accepted & ~pile.decided
+    positions, copies = without_copies(
+        most_doubtful(pile.probability, open_cases, len(pile)), pile.group, LOOSE_IMAGES
+    )
     return Gallery(
         "The most doubtful",
         "They pass as known, but of which class is least sure: the probability of the likeliest. "
-        f"A person should look at these first.{_without_decided(pile)}",
+        f"A person should look at these first.{_without_decided(pile)}{_without_copies(copies)}",
         [Strip("", shelf.of_pile(positions, pile.probability))],
     )
 
@@ -157,17 +160,43 @@ def strangest(shelf: Shelf) -> Gallery:
     """The lowest scores of the pile."""
     pile = shelf.pile
     left = np.flatnonzero(~pile.decided)
-    positions = left[most_outlier_like(pile.score[left], LOOSE_IMAGES)]
+    order = left[most_outlier_like(pile.score[left], len(left))]
+    positions, copies = without_copies(order, pile.group, LOOSE_IMAGES)
     return Gallery(
         "The most unknown",
         f"Images of the {shelf.pile_word} with the lowest {shelf.own_score}, each with the class "
-        f"it would have been given.{_without_decided(pile)}",
+        f"it would have been given.{_without_decided(pile)}{_without_copies(copies)}",
         [Strip("", shelf.of_pile(positions, pile.score))],
     )
 
 
 def _without_decided(pile: Pile) -> str:
     return " Images that a person has decided about are left out." if pile.decided.any() else ""
+
+
+def without_copies(order: Array, group: Array | None, count: int) -> tuple[list[int], int]:
+    """The first `count` positions but for near-duplicates of earlier ones, and how many those are.
+
+    A second copy would tell a person nothing new, and take the place of an image that does.
+    """
+    taken: list[int] = []
+    met: set[int] = set()
+    copies = 0
+    for i in order:
+        if len(taken) == count:
+            break
+        number = -1 if group is None else int(group[i])
+        if number in met:
+            copies += 1
+            continue
+        taken.append(int(i))
+        if number >= 0:
+            met.add(number)
+    return taken, copies
+
+
+def _without_copies(copies: int) -> str:
+    return " Of near-duplicates only the first is shown." if copies else ""
 
 
 def mistakes(shelf: Shelf) -> list[Gallery]:
@@ -205,7 +234,8 @@ def mistakes(shelf: Shelf) -> list[Gallery]:
         Gallery(
             "The worst mistakes",
             f"Of the {len(judged.targets):,} {judged.what}, truth → answer with the score, or with "
-            "the probability where classes were mixed up.",
+            "the probability where classes were mixed up."
+            + (f" Turned away: with a score below {shelf.cut_words}." if shelf.cut_words else ""),
             strips,
         )
     ]

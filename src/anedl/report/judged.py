@@ -64,6 +64,8 @@ class Pile:
     `sure_word` says; −∞ where it is not known. A key is None where the image is gone. `truth` is
     None where nobody knows it, `state` and `cluster` where nothing was sorted, the uncertainties
     where the model has none. `decided` says which images a person, not the model, has settled.
+    `group` numbers the near-duplicates, −1 for an image that is alone; None where none were looked
+    for.
     """
 
     names: Sequence[str]
@@ -81,6 +83,7 @@ class Pile:
     state: Sequence[State] | None
     cluster: IntArray | None
     decided: Array
+    group: IntArray | None
     cut: float
 
     def __len__(self) -> int:
@@ -135,6 +138,21 @@ def own_cut(run: Run) -> float:
     return float(run.results["last"]["thresholds"]["score"])
 
 
+def cut_words(run: Run, judged: Judged, pile: Pile) -> str:
+    """The threshold that judged images are held to, and which it is; "" where there is none.
+
+    A run of `anedl fit` has another for its pile: told apart here, for a page shows both.
+    """
+    if not np.isfinite(judged.cut):
+        return ""
+    if run.calibration is None:
+        return f"{judged.cut:.4g}, the threshold that 95 % of the validation images reach"
+    words = f"{judged.cut:.4g}, the threshold for new images"
+    if np.isfinite(pile.cut) and pile.cut != judged.cut:
+        words += f" (not {pile.cut:.4g}, the pile's)"
+    return words
+
+
 def read_pile(run: Run) -> Pile:
     """The sorted pile of a user's own run, or the pool of a benchmark's."""
     pool = run.pool
@@ -164,6 +182,7 @@ def read_pile(run: Run) -> Pile:
         state=None,
         cluster=None,
         decided=np.zeros(len(run.split.pool), bool),
+        group=None,
         cut=threshold,
     )
 
@@ -209,6 +228,7 @@ def _sorted_pile(run: Run, triage: Triage, sureness: FloatArray, sure_word: str)
         state=triage.state,
         cluster=triage.cluster,
         decided=np.array([name in answers for name in evidence.names], bool),
+        group=evidence.duplicate_group,
         cut=pile_cut(run, triage),
     )
 

@@ -1,6 +1,7 @@
 """The pages: `report.html` of a run or of a comparison, one file that needs no network."""
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -154,9 +155,12 @@ def paragraphs(text: str) -> list[tuple[str, bool]]:
     return [(words, is_item) for words, is_item in joined_lines if words]
 
 
+MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
+
+
 def tight(text: str) -> str:
-    """The text with its per-cent signs held to their numbers."""
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")
+    """The text with its per-cent signs held to their numbers, and with signs of minus."""
+    return MINUS.sub("\N{MINUS SIGN}", text).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def encodable(page: str) -> str:

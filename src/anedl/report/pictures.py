@@ -9,7 +9,7 @@ from anedl.evaluation.metrics import auroc, expected_calibration_error, oscr, re
 from anedl.report import figures, training_figures
 from anedl.report.confusion import confusion_counts, confusion_figure
 from anedl.report.drawing import to_svg
-from anedl.report.judged import Judged, Pile, read_judged, read_pile
+from anedl.report.judged import Judged, Pile, cut_words, read_judged, read_pile
 from anedl.report.markup import Html
 from anedl.report.run_folder import Run
 
@@ -37,9 +37,9 @@ def run_pictures(run: Run) -> list[Picture]:
     """Every figure that there is of a run."""
     pile, judged = read_pile(run), read_judged(run)
     return [
-        spread_picture(run, pile),
+        spread_picture(run, pile, judged),
         *(detection_pictures(run, judged) if run.has_outliers else []),
-        confusion_picture(run, judged),
+        confusion_picture(run, judged, pile),
         reliability_picture(judged),
         *training_pictures(run),
     ]
@@ -84,7 +84,7 @@ def detection_pictures(run: Run, judged: Judged) -> list[Picture]:
     return pictures
 
 
-def spread_picture(run: Run, pile: Pile) -> Picture:
+def spread_picture(run: Run, pile: Pile, judged: Judged) -> Picture:
     """Histograms: inliers against outliers of the test, or the pile against held-out inliers."""
     if run.has_outliers:
         scores, thresholds = run.test_scores(), run.thresholds()
@@ -100,11 +100,14 @@ def spread_picture(run: Run, pile: Pile) -> Picture:
         )
     held_out, source = _held_out_scores(run)
     label = run.own_score_label
+    # By folds neither line would say what became of the pile.
+    for_new = None if run.folds or run.calibration is None else judged.cut
     return picture(
         "spread",
         "How the scores separate",
         f"The pile against {source}, each in per cent of itself. Where the pile has more than its "
-        f"share, on the left, lie its strangers; {_called_unknown(run, pile)}.",
+        f"share, on the left, lie its strangers; {_called_unknown(run, pile)}"
+        f"{_by_another_line(pile.cut, for_new)}.",
         f"Histograms of {label} over {len(held_out):,} {source} and {len(pile):,} images of the "
         "pile.",
         figures.spread_figure(
@@ -112,6 +115,7 @@ def spread_picture(run: Run, pile: Pile) -> Picture:
             {label: pile.cut},
             "share of images",
             against_all=True,
+            for_new=for_new,
         ),
     )
 
@@ -126,6 +130,13 @@ def _called_unknown(run: Run, pile: Pile) -> str:
     if not np.isfinite(pile.cut):
         return "there is no threshold, so none of them is called unknown for its score"
     return "what is left of the dashed threshold is called unknown"
+
+
+def _by_another_line(cut: float, for_new: float | None) -> str:
+    """Of the line for new images, where it is drawn."""
+    if not figures.differs(cut, for_new):
+        return ""
+    return f"; the dotted line is {for_new:.4g}, the threshold for new images"
 
 
 def _held_out_scores(run: Run) -> tuple[np.ndarray, str]:
@@ -152,7 +163,7 @@ def reliability_picture(judged: Judged) -> Picture:
     )
 
 
-def confusion_caption(run: Run, judged: Judged) -> str:
+def confusion_caption(run: Run, judged: Judged, pile: Pile) -> str:
     """How a confusion matrix is read, and which images it has answered with "unknown"."""
     if not np.isfinite(judged.cut):
         return (
@@ -165,14 +176,22 @@ def confusion_caption(run: Run, judged: Judged) -> str:
     unasked = (
         " (familiarity, by which new images are judged too, is not asked here)" if asked else ""
     )
-    which = " for new images, which some of these images themselves have set," if run.is_own else ""
+    themselves = " Some of these images themselves have set that threshold." if run.is_own else ""
+    wrong = judged.inlier & (judged.predicted != judged.targets)
+    away = int((wrong & ~judged.accepted).sum())
+    among = (
+        f" Of the {int(wrong.sum()):,} that the error counts, whose likeliest class is wrong, "
+        f"{away:,} {'stands' if away == 1 else 'stand'} under “unknown”."
+        if away
+        else ""
+    )
     return (
-        f"Truth in rows, the model's answer in columns, {judged.what} below the threshold{which} "
-        f"answered with “unknown”{unasked}."
+        f"Truth in rows, the model's answer in columns, {judged.what} with a score below "
+        f"{cut_words(run, judged, pile)}, answered with “unknown”{unasked}.{themselves}{among}"
     )
 
 
-def confusion_picture(run: Run, judged: Judged) -> Picture:
+def confusion_picture(run: Run, judged: Judged, pile: Pile) -> Picture:
     """The confusion matrix of many classes as a picture."""
     counts = confusion_counts(
         judged.predicted, judged.targets, judged.accepted, run.split.num_known
@@ -181,7 +200,7 @@ def confusion_picture(run: Run, judged: Judged) -> Picture:
     return picture(
         "confusion",
         "What is taken for what",
-        f"{confusion_caption(run, judged)} Shades are shares of a row.",
+        f"{confusion_caption(run, judged, pile)} Shades are shares of a row.",
         f"Confusion matrix of {run.split.num_known} known classes and unknown; "
         f"{right:.1f} % of the {judged.what} lie on its diagonal.",
         confusion_figure(counts, run.class_names),

@@ -69,7 +69,7 @@ def kinds_of(pile: Pile) -> tuple[list[str], dict[str, str]]:
     if pile.truth is not None:
         words = {"inlier": "inlier, in truth", "outlier": "outlier, in truth"}
         return ["inlier" if truth >= 0 else "outlier" for truth in pile.truth], words
-    words = {"inlier": "accepted", "outlier": "rejected"}
+    words = {"inlier": "above the threshold", "outlier": "below the threshold"}
     return ["inlier" if accepted else "outlier" for accepted in pile.accepted], words
 
 

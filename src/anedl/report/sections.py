@@ -55,6 +55,7 @@ def run_section(run: Run, data_root: Path | None = None, compared: bool = False)
         "cards": top.cards(run, pile, judged),
         "shares": top.sorted_shares(pile),
         "decided": top.decided_words(run, pile),
+        "strangers": top.strangers_words(run, pile),
         "left_out": top.left_out(run, compared),
         "warnings": warnings(run),
         "classes": run.class_names,
@@ -69,11 +70,11 @@ def run_section(run: Run, data_root: Path | None = None, compared: bool = False)
         "truth_known": pile.truth is not None,
         "plane": plane,
         "pile": len(pile),
-        "spread": pictures.spread_picture(run, pile),
+        "spread": pictures.spread_picture(run, pile, judged),
         "detection": pictures.detection_pictures(run, judged) if run.has_outliers else [],
         "confusion": confusion_rows(counts, run.class_names) if tabulated else None,
-        "confusion_caption": pictures.confusion_caption(run, judged),
-        "confusion_picture": None if tabulated else pictures.confusion_picture(run, judged),
+        "confusion_caption": pictures.confusion_caption(run, judged, pile),
+        "confusion_picture": None if tabulated else pictures.confusion_picture(run, judged, pile),
         "reliability": pictures.reliability_picture(judged),
         "judged": judged,
         "by_class": class_table(run, pile, judged),
@@ -135,7 +136,10 @@ def _cautions(run: Run) -> list[str]:
         found.append(_sentence(fit["helped"]["note"].removeprefix("WARNING, ")))
     confidence = fit.get("confidence")
     if confidence and not confidence["certified"]:
-        found.append(_sentence(confidence["sentence"]))
+        found.append(
+            f"{_sentence(confidence['sentence'])} This is about known classes mixed up alone: no "
+            "validation image is a stranger, but some of the accepted may be."
+        )
     # By folds neither the hidden nor the fresh inliers judge the pile.
     if run.calibration is not None and not run.folds:
         comparison = run.calibration.comparison

@@ -154,7 +154,7 @@ def cut_table(slider: Slider) -> tuple[list[str], list[tuple[str, list[str]]]]:
             cells.append(f"{rejected:,} ({100 * rejected / len(group.scores):.1f} %)")
         rows.append((name, cells))
     columns = ["cut", *(["inlier loss, at most"] if slider.loss else [])]
-    return [*columns, *(f"rejected of {group.name}" for group in slider.groups)], rows
+    return [*columns, *(f"below the cut, of {group.name}" for group in slider.groups)], rows
 
 
 def sample(pile: Pile, cut: float) -> npt.NDArray[np.int64]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from anedl.calibration import Calibration
 from anedl.conformal import Threshold, clopper_pearson, conditional_interval, percent
 from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.methods.catalogue import METHODS
@@ -73,12 +74,13 @@ def lede(run: Run) -> str:
 
 
 def cards(run: Run, pile: Pile, judged: Judged) -> list[Card]:
-    """Error, AUROC, how dirty the pile is, the threshold, and whether the pile helped."""
+    """Error, AUROC, how dirty the pile is, the thresholds, and whether the pile helped."""
     made = [
         _error_card(run, judged),
         _auroc_card(run),
         _dirt_card(run, pile),
         _threshold_card(run, pile, judged),
+        _new_images_card(run),
         _help_card(run),
     ]
     return [card for card in made if card is not None]
@@ -132,6 +134,28 @@ def decided_words(run: Run, pile: Pile) -> str:
     if found is None:
         return f"{text}."
     return f"{text}; the share of no known class is estimated for the {found['pile']:,} others."
+
+
+def strangers_words(run: Run, pile: Pile) -> str:
+    """Where the pile's strangers must lie, by the estimate; "" where all may be called unknown.
+
+    The low end is asked too: it holds whatever the strangers look like.
+    """
+    found: dict[str, Any] | None = (run.fit or {}).get("pollution")
+    if pile.state is None or found is None or found.get("doubtful"):
+        return ""
+    states = np.array(pile.state)[~pile.decided]
+    unknown = int((states == "unknown").sum())
+    least, about = (round(found[word] * found["pile"]) for word in ("low", "share"))
+    if min(least, about) <= unknown:
+        return ""
+    others = "that nobody has decided about " if pile.decided.any() else ""
+    return (
+        f"By the estimate about {about:,} of the {found['pile']:,} images {others}are of no known "
+        f"class (at its low end {least:,}), and {unknown:,} of them are called unknown: about "
+        f"{about - unknown:,} (at its low end {least - unknown:,}) or more of no known class lie "
+        f"among the accepted and those for review."
+    )
 
 
 def _of_which(decided: Array, word: str) -> str:
@@ -193,38 +217,60 @@ def _dirt_card(run: Run, pile: Pile) -> Card | None:
 
 def _threshold_card(run: Run, pile: Pile, judged: Judged) -> Card | None:
     if run.calibration is not None:
-        return _calibrated_card(run, run.calibration.threshold("pile"), pile.cut)
+        return _pile_card(run, run.calibration, pile.cut)
     if run.is_own:
         return None
     turned_away = 100 * (~judged.accepted)[judged.inlier].mean()
     words = f"on the test rejects {turned_away:.1f} % of inliers"
     if run.has_outliers:
         words += f", {100 * (~judged.accepted)[~judged.inlier].mean():.1f} % of outliers"
-    return Card("Threshold", f"{judged.cut:.4g}", ("accepts 95 % of the validation images", words))
+    return Card("Threshold", f"{judged.cut:.4g}", ("95 % of the validation images reach it", words))
 
 
-def _calibrated_card(run: Run, limit: Threshold, cut: float) -> Card:
+def _pile_card(run: Run, calibration: Calibration, cut: float) -> Card:
     """What the threshold for images of the pile promises."""
+    name, limit = "Threshold, pile", calibration.threshold("pile")
     rules = run.triage.rules if run.triage is not None else Rules()
     if rules.folds:
         found = (run.fit or {}).get("calibration", {}).get("thresholds", {}).get("pile", {})
         promise = found.get("note") or f"judged by {rules.folds} models in turn"
         if found.get("certified") == 0:
-            return Card("Threshold", "none", (f"nothing is rejected: {promise}",), warns=True)
-        return Card("Threshold", f"p ≤ {percent(rules.level)}", (promise,))
+            return Card(name, "none", (f"nothing is rejected: {promise}",), warns=True)
+        return Card(name, f"p ≤ {percent(rules.level)}", (promise,))
     if rules.benjamini_hochberg:
         figure = f"{cut:.4g}" if np.isfinite(cut) else "none"
         promise = f"at most {percent(rules.level)} of those called unknown are known, on average"
-        return Card("Threshold", figure, (promise,))
+        return Card(name, figure, (promise,))
+    hidden = len(calibration.seen) > 0
+    return _calibrated_card(name, limit, "hidden in it" if hidden else "that training never saw")
+
+
+def _new_images_card(run: Run) -> Card | None:
+    """What the threshold for images that come later promises; only a calibrated run has it."""
+    if run.calibration is None:
+        return None
+    limit = run.calibration.threshold("new")
+    return _calibrated_card("Threshold, new images", limit, "that training never saw")
+
+
+def _calibrated_card(name: str, limit: Threshold, which: str) -> Card:
+    """What a threshold promises, and which inliers have set it."""
     if limit.note:
-        return Card("Threshold", "none", (f"nothing is rejected: {limit.note}",), warns=True)
+        return Card(name, "none", (f"nothing is rejected: {limit.note}",), warns=True)
     low, high = conditional_interval(limit.images, limit.asked)
+    unfamiliar = (
+        (f"rejects a familiarity below {limit.familiarity:.4g} too",)
+        if np.isfinite(limit.familiarity)
+        else ()
+    )
     return Card(
-        "Threshold",
+        name,
         f"{limit.value:.4g}",
         (
+            *unfamiliar,
             f"rejects at most {percent(limit.certified)} of true inliers on average",
             f"{percent(low)} to {percent(high)} in nine calibrations of ten",
+            f"set by {limit.images:,} known images {which}",
         ),
     )
 

@@ -61,12 +61,12 @@ function startSlider() {
     let chosen = data.shown.slice(below(shownScores, first), below(shownScores, last));
     // The images nearest to the moved cut, nearest first.
     chosen = cut > own ? chosen.slice(-MOST_SHOWN).reverse() : chosen.slice(0, MOST_SHOWN);
-    const verdict = cut > own ? "now rejected" : "now accepted";
+    const verdict = cut > own ? "now below the cut" : "now above the cut";
     const part = chosen.length && chosen.length < changed ? `; the ${chosen.length} shown are nearest to the cut` : "";
     const images = `${count(changed)} ${changed === 1 ? "image" : "images"}`;
     // Without a cut of the run's own there are no sides to change from.
-    const told = own === -Infinity ? `Rejected: ${images}` : `${images} ${changed === 1 ? "changes" : "change"} sides: ${verdict}`;
-    at("cut-changes").textContent = changed ? `${told}${part}.` : own === -Infinity ? "No image is rejected." : "No image changes sides.";
+    const told = own === -Infinity ? `Below the cut: ${images}` : `${images} ${changed === 1 ? "changes" : "change"} sides: ${verdict}`;
+    at("cut-changes").textContent = changed ? `${told}${part}.` : own === -Infinity ? "No image is below the cut." : "No image changes sides.";
     at("cut-images").replaceChildren(
       ...chosen.map(([image, score, name, guess, likeness]) => {
         const words = `${name}: ${likeness}, score ${score.toPrecision(4)}`;
@@ -84,7 +84,7 @@ function startSlider() {
     at("cut-reset").disabled = cut === own;
     showCounts(cut);
     showChanges(cut);
-    range.setAttribute("aria-valuetext", `cut at ${Number.isFinite(cut) ? cut.toPrecision(4) : "none"}, ${rows[0].cells[2].textContent} rejected`);
+    range.setAttribute("aria-valuetext", `cut at ${Number.isFinite(cut) ? cut.toPrecision(4) : "none"}, ${rows[0].cells[2].textContent} below it`);
   }
 
   function reset() {
