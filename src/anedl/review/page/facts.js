@@ -28,7 +28,8 @@ export function facts(about) {
   );
   if (settled) {
     const parts = states.map((state, i) => effect.settled[i] && `${state} ${number(effect.right[i])} of ${number(effect.settled[i])}`);
-    add("The model was right", `${percent(right / settled)}`, parts.filter(Boolean).join(", "));
+    const guessed = effect.settled[states.indexOf("review")] && "an image for review counts by its likeliest class";
+    add("The model's likeliest answer was right", `${percent(right / settled)}`, parts.filter(Boolean).join(", "), guessed);
   }
   if (effect.outliers) {
     add("Outliers in the pile", share(effect.outliers), "from your fair sample, 90 % interval", expected && `the fit said ${share(expected)}`);
