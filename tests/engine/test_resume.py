@@ -214,6 +214,16 @@ def test_resuming_a_finished_run_only_writes_its_results_again(
     assert (folder / "results.json").exists()
 
 
+def test_a_run_that_ended_before_its_first_checkpoint_begins_anew_and_says_so(
+    whole, problem, tmp_path, without_seconds, capsys
+):
+    spec, reference, results = whole()
+    shutil.copy(reference / "config.json", tmp_path)
+    again = train(spec, tmp_path, Surroundings(device="cpu", resume=True), problem)
+    assert "ended before its first checkpoint" in capsys.readouterr().err
+    assert without_seconds(again) == without_seconds(results)
+
+
 def test_a_folder_with_a_run_is_not_overwritten(whole, tiny_run):
     spec, reference, _ = whole()
     before = {path: path.read_bytes() for path in reference.rglob("*") if path.is_file()}

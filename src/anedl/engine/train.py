@@ -111,6 +111,8 @@ def _train(
     )
     if position.step:
         display.say(f"resuming {folder} at step {position.step:,} of {spec.train.steps:,}")
+    elif surroundings.resume and (folder / "config.json").exists():
+        display.say(f"{folder}: it was ended before its first checkpoint, so it begins anew")
     sinks = open_sinks(folder, position.step, spec.to_json(), surroundings.wandb)
     # Written only now: a run that is refused should leave its folder free for another try.
     config_record = spec.to_json()
