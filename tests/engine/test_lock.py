@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from anedl.engine.lock import one_after_another, sole_training
+from anedl.engine.lock import one_after_another, require_free, sole_training
 from anedl.errors import ConfigError
 
 # Says that it has the lock, and keeps it until it is killed; a child of it lives on for a while.
@@ -31,10 +31,19 @@ def test_another_process_is_told_who_trains_there(tmp_path):
         message = rf"process {holder.pid} is training in this folder"
         with pytest.raises(ConfigError, match=message), sole_training(tmp_path):
             pass
+        with pytest.raises(ConfigError, match=message):
+            require_free(tmp_path)
         holder.kill()
         holder.wait()
+        require_free(tmp_path)
         with sole_training(tmp_path):
             pass
+
+
+def test_a_folder_in_which_nobody_has_trained_is_free_and_stays_as_it_is(tmp_path):
+    require_free(tmp_path)
+    require_free(tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_in_which_somebody_trains_is_refused(tiny_spec, tiny_run, tmp_path):

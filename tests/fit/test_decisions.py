@@ -271,6 +271,26 @@ def test_decisions_about_another_pile_are_refused(changed, folders, tmp_path):
             gathered((labelled, pile), tmp_path / f"run of {pile.name}", [path])
 
 
+def test_what_names_tell_of_decisions_is_told_before_anything_is_decoded(
+    finished, folders, tmp_path
+):
+    (tmp_path / "old").mkdir()
+    path = decide(tmp_path / "old", {}, STRANGE[:2], [], [])
+    few = tmp_path / "few"
+    shutil.copytree(folders[0], few)
+    for image in sorted((few / "bars").iterdir())[3:]:
+        image.unlink()
+    run = tmp_path / "run"
+    with pytest.raises(DataError, match=r"'bars' has 3; .* in the review: 'strange' has 2"):
+        gathered((few, folders[1]), run, [path])
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(folders[1] / "bars-0.png", other / "elsewhere.png")
+    with pytest.raises(DataError, match="another pile: of 2 files 2 are not in this one"):
+        gathered((folders[0], other), run, [path])
+    assert not run.exists()
+
+
 def test_of_several_files_the_later_wins_and_a_run_folder_will_do(finished, tmp_path):
     cache = open_cache(finished[0].folder / "cache")
     for name in ("one", "two"):

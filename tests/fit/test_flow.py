@@ -191,8 +191,11 @@ def test_choices_are_told_before_any_training_and_in_a_dry_run(finished, folders
     ("wish", "message", "read"),
     [({"backbone": "nosuch"}, "unknown backbone", False),
      ({"method": "nosuch"}, "unknown method", False),
-     ({"options": {"nosuch": 1}}, "unknown option", True),
-     ({"options": {"learning_rate": "abc"}}, "learning_rate", True),
+     ({"options": {"nosuch": 1}}, "unknown option", False),
+     ({"options": {"learning_rate": "abc"}}, "learning_rate", False),
+     ({"options": {"learning_rate": -1.0}}, "learning_rate", False),
+     ({"options": {"learning_rat": 1, "ema_decay": "quick"}},
+      "'learning_rat': did you mean .*; option ema_decay: 'quick' is not", False),
      ({"top_m": 9}, "--top-m", True)],
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused_before_anything_is(

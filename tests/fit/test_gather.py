@@ -107,14 +107,26 @@ def test_one_class_is_refused(folders, tmp_path):
 def test_too_few_images_of_a_class_are_refused_with_the_minimum(folders, tmp_path):
     few = tmp_path / "few"
     shutil.copytree(folders[0], few)
-    for path in sorted((few / "bars").iterdir())[4:]:
+    for path in sorted((few / "bars").iterdir())[5:]:
         path.unlink()
+    (few / "bars" / "0.png").write_bytes(b"")  # which only decoding tells
     said = []
     with pytest.raises(DataError, match=r"'bars' has 4.*at least 5"):
         gathered((few, folders[1]), tmp_path / "run", say=said.append)
     # What was found is told all the same.
     assert "bars        4" in "\n".join(said)
     assert "pile: 40 images" in "\n".join(said)
+
+
+def test_classes_with_too_few_files_are_all_refused_before_anything_is_decoded(folders, tmp_path):
+    few = tmp_path / "few"
+    shutil.copytree(folders[0], few)
+    for name, left in (("bars", 4), ("rows", 2)):
+        for path in sorted((few / name).iterdir())[left:]:
+            path.unlink()
+    with pytest.raises(DataError, match=r"class 'bars' has 4; class 'rows' has 2; every class"):
+        gathered((few, folders[1]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_empty_pile_is_refused(folders, tmp_path):

@@ -3,6 +3,8 @@
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -174,6 +176,23 @@ def test_a_cut_in_the_probe_leaves_the_folder_free(
             fit(*folders, run, Wishes(**timed), silent)
     fit(*folders, run, Wishes(**short), silent)
     assert (run / "triage.csv").read_bytes() == (finished[0].folder / "triage.csv").read_bytes()
+
+
+def test_a_run_in_which_another_process_trains_is_refused_before_anything_is_listed(
+    copied, folders, tmp_path, short
+):
+    holder = (
+        "import pathlib, sys; from anedl.engine.lock import sole_training\n"
+        "with sole_training(pathlib.Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(copied / "supervised")], text=True, **pipes
+    ) as other:
+        other.stdout.readline()
+        with pytest.raises(ConfigError, match=f"process {other.pid} is training in this folder"):
+            fit(tmp_path / "none", folders[1], copied, Wishes(**short, resume=True), silent)
+        other.stdin.close()
 
 
 def test_going_on_with_other_choices_is_refused(copied, folders, short):

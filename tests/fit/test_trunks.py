@@ -123,7 +123,7 @@ def test_both_are_judged_by_images_that_neither_has_seen(candidate, larger, run,
 
 
 def test_with_few_labels_nothing_is_tried(candidate, make_folders, run, tmp_path, not_again):
-    for labelled in (12, 3):
+    for labelled in (12, 5):
         few = make_folders(tmp_path / str(labelled), labelled=labelled, side=24)
         assert try_trunks(*few, run, wishes(), CPU, silent) is None
     assert not (run / TRUNKS_FILE).exists()

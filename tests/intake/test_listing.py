@@ -63,6 +63,7 @@ def test_a_class_folder_may_be_a_link(tmp_path):
     [
         (["1.png"], "no class folders; put the images of each class"),
         (["cat/1.png", "dog/notes.txt"], "dog: the class folder holds no images; add some or"),
+        (["cat/1.png", "dog/notes.txt", "eel/a.md"], "dog, .*eel: these class folders hold no"),
         (["train/cat/1.png", "test/cat/1.png"], r"its folders \(test, train\) are parts"),
     ],
 )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from anedl.errors import ConfigError
 
@@ -27,11 +28,7 @@ def sole_training(folder: Path) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in _TAKEN:
-                file.seek(0)
-                raise ConfigError(
-                    f"{folder}: process {file.read().strip() or '?'} is training in this folder; "
-                    f"wait for it or stop it, or choose another folder"
-                ) from error
+                raise _refusal(folder, file) from error
             # A file system without locks: nothing can be known of others.
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
@@ -43,6 +40,32 @@ def sole_training(folder: Path) -> Iterator[None]:
                 path.unlink(missing_ok=True)
                 with suppress(OSError):
                     path.parent.rmdir()
+
+
+def require_free(folder: Path) -> None:
+    """Refuse a folder in which another process trains, long before it is time to train there.
+
+    Raises:
+        ConfigError: another process trains there.
+    """
+    try:
+        file = (folder / "state" / "lock").open("r+", encoding="utf-8")
+    except OSError:  # nobody has trained there, or nobody may
+        return
+    with file:  # whose end is that of the lock
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                raise _refusal(folder, file) from error
+
+
+def _refusal(folder: Path, file: IO[str]) -> ConfigError:
+    file.seek(0)
+    return ConfigError(
+        f"{folder}: process {file.read().strip() or '?'} is training in this folder; wait for it "
+        f"or stop it, or choose another folder"
+    )
 
 
 @contextmanager

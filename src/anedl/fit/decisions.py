@@ -6,7 +6,7 @@ one of them, or like one of them.
 """
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,11 +81,7 @@ def match_decisions(paths: Sequence[Path], cache: ImageCache) -> Decided:
         used = len(said) - len(lost) - len(other)
         # Names such as 0001.png occur in many piles; pictures do not.
         if said and (used == 0 or len(other) > used):
-            raise DataError(
-                f"{path}: these decisions are about another pile: of {_count(len(said), 'file')} "
-                f"{len(lost):,} are not in this one and {len(other):,} show another picture; "
-                f"give the decisions of a review of this pile, or leave --decisions out"
-            )
+            raise _of_another_pile(path, len(said), len(lost), len(other))
         gone |= dict.fromkeys(lost)
         changed |= dict.fromkeys(other)
         answers |= {name: label for name, label in said.items() if name not in {*lost, *other}}
@@ -96,6 +92,29 @@ def match_decisions(paths: Sequence[Path], cache: ImageCache) -> Decided:
         tuple(name for name in changed if name not in answers),
         tuple(map(str, paths)),
     )
+
+
+def named_answers(
+    run: Path, paths: Sequence[Path], pile: Collection[str], resume: bool
+) -> dict[str, str | None]:
+    """What was decided about files of the `pile` (their names): the class, or None for unknown.
+
+    That is before any of them is decoded, and so all that names tell.
+
+    Raises:
+        DataError: a file is no decisions, or not one of its files is in the pile.
+    """
+    if not paths:
+        own = read_decided(run) if resume else None
+        return {} if own is None else {n: a for n, a in own.answers.items() if n in pile}
+    answers: dict[str, str | None] = {}
+    for path in map(_file_of, paths):
+        said = read_labels(path)
+        there = {name: label for name, label in said.items() if name in pile}
+        if said and not there:
+            raise _of_another_pile(path, len(said), len(said), 0)
+        answers |= {n: None if a == UNKNOWN else _class_name(a) for n, a in there.items()}
+    return answers
 
 
 def positions_of(decided: Decided, cache: ImageCache) -> dict[int, str | None]:
@@ -125,11 +144,16 @@ def require_enough(
         if different < fewest:
             short.append(f"{name!r} has {different}")
     if short:
-        raise DataError(
-            f"too few images of a class made in the review: {'; '.join(short)} (near-"
-            f"duplicates count once); a class needs at least {fewest} different images, so label "
-            f"more of them in the review, or call them unknown until there are enough"
-        )
+        raise DataError(too_few_reviewed(short, fewest))
+
+
+def too_few_reviewed(short: Sequence[str], fewest: int) -> str:
+    """What to say of classes that people have named, each with how many images it has."""
+    return (
+        f"too few images of a class made in the review: {'; '.join(short)} (near-duplicates count "
+        f"once); a class needs at least {fewest} different images, so label more of them in the "
+        f"review, or call them unknown until there are enough"
+    )
 
 
 def describe_decided(decided: Decided, new: Sequence[str]) -> list[str]:
@@ -176,6 +200,14 @@ def carry_over(run: Path, decided: Decided) -> None:
         log.decide(files, "label", label, key=f"{BEFORE}:{number}")
     if decided.unknown:
         log.decide(decided.unknown, "unknown", key=f"{BEFORE}:unknown")
+
+
+def _of_another_pile(path: Path, said: int, lost: int, other: int) -> DataError:
+    return DataError(
+        f"{path}: these decisions are about another pile: of {_count(said, 'file')} {lost:,} are "
+        f"not in this one and {other:,} show another picture; give the decisions of a review of "
+        f"this pile, or leave --decisions out"
+    )
 
 
 def _file_of(path: Path) -> Path:

@@ -10,6 +10,7 @@ from safetensors.torch import save
 from anedl.calibration import Calibration
 from anedl.data.batches import worker_count
 from anedl.data.settings import Setting
+from anedl.engine.lock import require_free
 from anedl.engine.model import choose_device
 from anedl.engine.own import make_problem
 from anedl.engine.results import describe_device
@@ -39,6 +40,7 @@ from anedl.fit.summary import Outcome, summarise, tell
 from anedl.fit.training import (
     check_choices,
     check_names,
+    check_options,
     is_frozen,
     recorded_backbone,
     recorded_share,
@@ -99,6 +101,9 @@ def _check(labelled: Path, pile: Path, run: Path, wishes: Wishes) -> str | None:
     """
     _check_folder(labelled, pile, run, wishes.resume)
     check_names(wishes)
+    check_options(wishes)
+    for folder in (run, run / "supervised", *sorted(run.glob("fold-*"))):
+        require_free(folder)
     check_files(run, wishes.decision_files, wishes.resume)
     begun = recorded_backbone(run)
     if begun is not None and wishes.backbone not in (None, begun):

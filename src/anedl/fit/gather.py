@@ -1,6 +1,7 @@
 """From two places on disk to decoded images with roles: who trains, validates, calibrates."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,8 +28,10 @@ from anedl.fit.decisions import (
     check_files,
     decisions_for,
     describe_decided,
+    named_answers,
     positions_of,
     require_enough,
+    too_few_reviewed,
 )
 from anedl.fit.roles import Roles, deal_roles
 from anedl.fit.wishes import Say, Wishes
@@ -40,6 +43,7 @@ from anedl.intake.facts import image_sizes
 from anedl.intake.findings import Findings, find, write_skipped
 from anedl.intake.index import stamp_of
 from anedl.intake.listing import Listing, Skipped, list_labelled, list_pile, require_some_there
+from anedl.intake.partition import too_few
 from anedl.networks import TrainedOn
 from anedl.review.decisions import UNKNOWN
 
@@ -113,6 +117,32 @@ def list_sources(labelled: Path, pile: Path) -> tuple[Listing, Listing, tuple[st
     return ours, theirs, classes
 
 
+def require_files(
+    run: Path, wishes: Wishes, ours: Listing, theirs: Listing, classes: Sequence[str]
+) -> None:
+    """Refuse what names and counts of files tell already, before any of them is decoded.
+
+    What cannot be read, and copies, may leave fewer images; that is checked once they are known.
+
+    Raises:
+        DataError: names every class with too few files; or decisions are about another pile.
+    """
+    if has_begun(run):
+        return
+    pile = {item.name for item in theirs.items}
+    answers = named_answers(run, wishes.decision_files, pile, wishes.resume)
+    counts = Counter(item.label for item in ours.items)
+    counts.update(label for label in answers.values() if label is not None)
+    few = {n: c for n, c in counts.items() if n is not None and c < FEWEST_A_CLASS}
+    faults = []
+    if short := [f"{name!r} has {few[name]}" for name in classes if name in few]:
+        faults.append(too_few(short, FEWEST_A_CLASS))
+    if new := [f"{name!r} has {few[name]}" for name in sorted({*few} - {*classes})]:
+        faults.append(too_few_reviewed(new, FEWEST_A_CLASS))
+    if faults:
+        raise DataError("; ".join(faults))
+
+
 def gather(
     labelled: Path,
     pile: Path,
@@ -134,6 +164,7 @@ def gather(
     """
     check_files(run, wishes.decision_files, wishes.resume)
     ours, theirs, classes = list_sources(labelled, pile)
+    require_files(run, wishes, ours, theirs, classes)
     items = [*ours.items, *theirs.items]
     unread = unread_to_the_end(run, items) if has_begun(run) else {}
     side = choose_side(image_sizes(items), device, wishes.image_size, trained)

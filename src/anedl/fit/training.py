@@ -18,7 +18,7 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec, read_spec
 from anedl.engine.task import task_of
 from anedl.engine.train import Surroundings, train
-from anedl.errors import ConfigError
+from anedl.errors import ConfigError, unknown_name
 from anedl.fit.begun import require_same_roles
 from anedl.fit.choices import (
     FOLDS_TIME,
@@ -35,7 +35,14 @@ from anedl.fit.wishes import Say, Wishes
 from anedl.methods.catalogue import full_name, get_method
 from anedl.networks import brings_weights, build_backbone, trained_on
 from anedl.networks.timm_backbone import PREFIX
-from anedl.options import option_types
+from anedl.options import convert, option_types
+
+_ANY = Setting(
+    name=OWN, dataset=OWN, train_counts=(1, 1, 1), test_counts=(0, 0, 0), known_classes=(0, 1),
+    labelled_per_class=1, validation_per_class=1, test_cut_per_class=1, top_m=1, oracle_share=0.5,
+    image_size=32, mean=(0.5,) * 3, std=(0.25,) * 3, augmentation="small", backbone="wrn-28-2",
+    folds="one", development_unknowns=0,
+)  # fmt: skip
 
 LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not stretched
 
@@ -65,6 +72,32 @@ def check_names(wishes: Wishes) -> None:
             "--frozen: name a --backbone that is trained already, such as efficientnet-lite0 or "
             "timm:MODEL:pretrained; others begin with random weights"
         )
+
+
+def check_options(wishes: Wishes) -> None:
+    """Refuse options that cannot be, all of them at once, before any file is read.
+
+    Raises:
+        ConfigError: an option is not known, not of its type, or out of its range.
+    """
+    name = full_name(wishes.method)
+    types = {**option_types(TrainConfig), **option_types(get_method(name).method.config_type)}
+    faults = []
+    for option, value in wishes.options.items():
+        try:
+            if option not in types:
+                raise unknown_name("option", option, types)
+            convert(option, value, types[option])
+        except ConfigError as error:
+            faults.append(str(error))
+    if faults:
+        raise ConfigError("; ".join(faults))
+    if wishes.options:
+        # What follows from the images plays no part in whether a value is in its range.
+        of_engine = option_types(TrainConfig)
+        train = {key: value for key, value in wishes.options.items() if key in of_engine}
+        options = {key: value for key, value in wishes.options.items() if key not in of_engine}
+        make_spec(_ANY, name, train=train, options=options)
 
 
 def check_choices(setting: Setting, wishes: Wishes, taken: list[Choice]) -> None:

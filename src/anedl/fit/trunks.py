@@ -36,7 +36,7 @@ from anedl.fit.choices import (
     choose_batch_size,
     choose_side,
 )
-from anedl.fit.gather import list_sources
+from anedl.fit.gather import list_sources, require_files
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.cache import ImageCache, build_cache
 from anedl.intake.duplicates import NEAR_DISTANCE, duplicate_groups
@@ -159,7 +159,8 @@ def try_trunks(
     Raises:
         DataError: there are no images, or too few classes.
     """
-    ours, theirs, _ = list_sources(labelled, pile)
+    ours, theirs, classes = list_sources(labelled, pile)
+    require_files(run, wishes, ours, theirs, classes)
     sizes = image_sizes([*ours.items, *theirs.items])
     side = choose_side(sizes, device, wishes.image_size).value
     trained_side = choose_side(sizes, device, wishes.image_size, trained_on(TRAINED_TRUNK)).value

@@ -81,15 +81,18 @@ def list_labelled(source: Path) -> Listing:
             f"{shown(str(source))}: its folders ({', '.join(sorted(classes))}) are parts of a data "
             "set, not classes; name the one with the labelled images"
         )
+    empty = []
     for label in sorted(classes):
         before = len(listing.items)
         for folder in classes[label]:
             _walk(folder, f"{folder.name}/", label, listing)
         if len(listing.items) == before:
-            raise DataError(
-                f"{shown(str(classes[label][0]))}: the class folder holds no images; add some or "
-                "remove the folder"
-            )
+            empty.append(shown(str(classes[label][0])))
+    if empty:
+        what = "the class folder holds no images; add some or remove the folder"
+        if len(empty) > 1:
+            what = "these class folders hold no images; add some or remove the folders"
+        raise DataError(f"{', '.join(empty)}: {what}")
     return listing
 
 

@@ -148,7 +148,12 @@ def _require(
             alike = f" (in {files} files; near-duplicates count {once})" * (files > len(pure))
             short.append(f"{names[label]!r} has {len(pure)}{alike}")
     if short:
-        raise DataError(
-            f"too few images: class {'; class '.join(short)}; every class needs at least "
-            f"{minimum} different images, so label more or leave the class out"
-        )
+        raise DataError(too_few(short, minimum))
+
+
+def too_few(short: Sequence[str], minimum: int) -> str:
+    """What to say of classes, each with how many images it has."""
+    return (
+        f"too few images: class {'; class '.join(short)}; every class needs at least {minimum} "
+        f"different images, so label more or leave the class out"
+    )
