@@ -120,8 +120,24 @@ def test_a_dry_run_says_what_is_there_and_stops(labelled, tmp_path, capsys):
     Image.new("RGB", (12, 12), "red").save(pile / "a.png")
     words = ["fit", str(labelled), str(pile), "-o", str(tmp_path / "run"), "--dry-run", "--quiet"]
     assert main(words) == 0
-    assert "labelled: 20 images in 2 classes" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "labelled: 20 images in 2 classes" in said
+    assert "run the same command without --dry-run" in said.splitlines()[-1]
     assert not (tmp_path / "run" / "config.json").exists()
+    # Whatever wants a model or a sorted pile says the same of it.
+    run = str(tmp_path / "run")
+    for others in (
+        ["predict", run, str(pile)], ["triage", run, "--as", "links"], ["review", run],
+        ["export", run, "--card"], ["export", run, "--onnx", str(tmp_path / "x.onnx")],
+        ["report", run], ["evaluate", run],
+        ["calibrate", run, str(pile), "-o", str(tmp_path / "other")],
+    ):  # fmt: skip
+        assert main(others) == 1
+        assert capsys.readouterr().err == (
+            f"anedl: {run}: only a dry run was made here: run the same command without --dry-run\n"
+        )
+    # And the fit that follows may take it.
+    assert main([*words, "--near-distance", "0"]) == 0
 
 
 @pytest.mark.usefixtures("no_pages")

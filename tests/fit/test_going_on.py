@@ -18,6 +18,7 @@ from anedl.export.predictor import load
 from anedl.fit.flow import Wishes, fit, look
 from anedl.fit.training import recorded_share
 from anedl.intake.cache import open_cache
+from anedl.intake.fitted import TRUNKS_FILE
 
 SHORT_LOOK = {"workers": 0, "quiet": True}
 
@@ -250,7 +251,10 @@ def test_moved_images_are_missed_by_name_and_found_by_the_command_that_is_told(
 
 def test_a_fit_that_has_not_come_to_its_end_is_told_from_no_run(make_folders, tmp_path):
     look(*make_folders(tmp_path), tmp_path / "run", Wishes(**SHORT_LOOK), silent)
-    with pytest.raises(DataError, match="this fit has not ended"):
+    with pytest.raises(DataError, match="only a dry run was made here: run the same"):
+        load(tmp_path / "run", device="cpu")
+    (tmp_path / "run" / TRUNKS_FILE).write_text("{}")
+    with pytest.raises(DataError, match="this fit has not ended; go on with"):
         load(tmp_path / "run", device="cpu")
     with pytest.raises(DataError, match="not the folder of a run"):
         load(tmp_path, device="cpu")

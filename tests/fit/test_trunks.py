@@ -8,7 +8,8 @@ import torch
 from anedl.errors import ConfigError
 from anedl.fit import trunks
 from anedl.fit.flow import Wishes, fit, look
-from anedl.fit.trunks import TRUNKS_FILE, Tried, can_be_tried, try_trunks
+from anedl.fit.trunks import Tried, can_be_tried, try_trunks
+from anedl.intake.fitted import TRUNKS_FILE
 
 CPU = torch.device("cpu")
 LABELLED = 28  # of three classes: a quarter of them is 21 to judge by
@@ -199,8 +200,16 @@ def test_a_trial_of_the_same_images_is_not_made_again(candidate, larger, run, mo
 def test_what_a_killed_trial_left_is_taken_away(candidate, larger, run):
     (run / trunks.TRIAL_FOLDER / "24").mkdir(parents=True)
     (run / trunks.TRIAL_FOLDER / "24" / "pixels.npy").write_bytes(b"half")
-    assert try_trunks(*larger, run, wishes(), CPU, silent) is not None
+    said = []
+    assert try_trunks(*larger, run, wishes(), CPU, said.append) is not None
+    assert "cut off here" in said[0]
     assert not (run / trunks.TRIAL_FOLDER).exists()
+
+
+def test_a_fit_that_was_cut_after_its_trial_does_not_start_over(larger, run, short):
+    (run / TRUNKS_FILE).write_text("{}")
+    with pytest.raises(ConfigError, match="begun here and cut off: go on with it with --resume"):
+        fit(*larger, run, Wishes(**short), silent)
 
 
 def test_files_that_cannot_be_read_leave_it_to_the_fit_to_tell(candidate, larger, run, not_again):

@@ -34,7 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     from anedl.engine.evaluate import Evaluation, evaluate_run
     from anedl.engine.judge import silent
     from anedl.export.description import model_of
+    from anedl.intake.fitted import require_fitted
 
+    require_fitted(arguments.run)
     model = model_of(arguments.run, arguments.model)
     evaluation: Evaluation = evaluate_run(
         arguments.run, model, arguments.device, arguments.data, arguments.unseen,

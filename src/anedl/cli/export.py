@@ -32,8 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what was asked for and say where it is."""
+    from anedl.intake.fitted import require_fitted
+
     if arguments.onnx is None and arguments.weights is None and not arguments.card:
         raise ConfigError("nothing to do: give --onnx FILE, --weights FOLDER or --card")
+    require_fitted(arguments.run)
     if arguments.onnx is not None and arguments.onnx.is_dir():
         raise ConfigError(f"--onnx {arguments.onnx}: a folder; name a file")
     if arguments.weights is not None:

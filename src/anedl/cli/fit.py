@@ -25,6 +25,11 @@ from typing import Any
 from anedl.errors import ConfigError
 from anedl.methods.default import DEFAULT_METHOD
 
+AFTER_A_DRY_RUN = (
+    "nothing was trained: run the same command without --dry-run; choices that depend on a trial "
+    "or on this machine's speed may change"
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare the two places, the run folder and what can be overridden."""
@@ -142,6 +147,8 @@ def run(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     if arguments.dry_run:
         look(arguments.labelled, arguments.pile, arguments.out, wishes, print)
+        if not arguments.resume:  # which makes what was deleted again
+            print(AFTER_A_DRY_RUN)
         return 0
     fitted = fit(arguments.labelled, arguments.pile, arguments.out, wishes, print)
     print(f"run folder: {fitted.folder}")

@@ -26,9 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw and say where."""
+    from anedl.intake.fitted import require_fitted
     from anedl.report.figure_files import write_figures
     from anedl.report.page import write_report
 
+    require_fitted(arguments.run)
     if arguments.figures is None:
         print(write_report(arguments.run, arguments.data))
         return 0

@@ -31,6 +31,7 @@ from anedl.export.description import (
     source_digest,
     validation_threshold,
 )
+from anedl.intake.fitted import require_fitted
 
 if TYPE_CHECKING:
     from anedl.engine.model import TrainedModel
@@ -360,8 +361,7 @@ def require_run(folder: Path) -> None:
     """
     if (folder / "config.json").is_file():
         return
-    if (folder / "intake.json").is_file():
-        raise DataError(f"{folder}: this fit has not ended; go on with the same command, --resume")
+    require_fitted(folder)
     raise DataError(f"{folder}: not the folder of a run, there is no config.json")
 
 

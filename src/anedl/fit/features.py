@@ -22,11 +22,11 @@ from anedl.files import write_json
 from anedl.fit.choices import AS_BEGUN, LEAST_TRAINING, Choice, choose_feature_views
 from anedl.fit.gather import Gathered
 from anedl.fit.wishes import Say, Wishes
+from anedl.intake.fitted import VIEWS_FILE
 from anedl.networks.frozen_encoder import FrozenEncoder
 from anedl.views import View
 
 TIMED_BATCHES = 2
-VIEWS_FILE = "views.json"  # beside the images: of how many views features are being made
 
 
 def looked_at(

@@ -52,7 +52,6 @@ from anedl.fit.training import (
 )
 from anedl.fit.trunks import (
     TRIAL_FOLDER,
-    TRUNKS_FILE,
     TrunkSoFar,
     recorded_trial,
     try_trunks,
@@ -60,6 +59,7 @@ from anedl.fit.trunks import (
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.decided import DECIDED_FILE
 from anedl.intake.describing import describe
+from anedl.intake.fitted import TRUNKS_FILE, was_cut
 from anedl.networks import trained_on
 from anedl.report.page import write_report
 from anedl.triage.sheets import write_sheets
@@ -263,6 +263,11 @@ def _check_folder(labelled: Path, pile: Path, run: Path, resume: bool) -> None:
     if (run / "config.json").exists() or (run / "supervised").exists():
         raise ConfigError(
             f"{run} already holds a run: continue it with --resume or choose another folder"
+        )
+    if was_cut(run):
+        raise ConfigError(
+            f"{run}: a fit was begun here and cut off: go on with it with --resume, or choose "
+            f"another folder"
         )
     if foreign := sorted(path.name for path in run.iterdir() if path.name not in LOOKED):
         raise ConfigError(

@@ -41,13 +41,13 @@ from anedl.fit.wishes import Say, Wishes
 from anedl.intake.cache import ImageCache, build_cache
 from anedl.intake.duplicates import NEAR_DISTANCE, duplicate_groups
 from anedl.intake.facts import image_sizes
+from anedl.intake.fitted import TRUNKS_FILE
 from anedl.intake.index import stamp_of
 from anedl.intake.listing import Item
 from anedl.intake.partition import Partition, partition
 from anedl.methods.default import DEFAULT_METHOD
 from anedl.networks import is_installed, trained_on
 
-TRUNKS_FILE = "trunks.json"  # in a run folder: what was tried, for a call that goes on
 TRIAL_FOLDER = "trial"  # there, as long as it takes
 MOST_IMAGES = 600  # labelled ones that take part
 JUDGED_SHARE = 0.25
@@ -175,6 +175,8 @@ def try_trunks(
     began = time.monotonic()
     is_timed = wishes.epochs is None
     seconds = min(SHARE_OF_TIME * 60 * wishes.minutes, LONGEST) if is_timed else OF_A_LENGTH
+    if (run / TRIAL_FOLDER).exists():
+        say("a trial of two networks was cut off here before it came to anything: it begins anew")
     with _place(run / TRIAL_FOLDER) as folder:
         sample = _sample(ours.items, wishes.seed)
         small, large = (

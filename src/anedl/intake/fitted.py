@@ -15,10 +15,36 @@ from anedl.intake.cache import ImageCache, open_cache
 from anedl.intake.duplicates import NEAR_DISTANCE
 from anedl.intake.names import shown
 
+# What a fit leaves that has done more than a dry run does: what a trial of two trunks said, and
+# (beside the images) of how many views a frozen trunk makes features.
+TRUNKS_FILE = "trunks.json"
+VIEWS_FILE = "views.json"
+
 AS_ASKED = "as asked"  # the reason of a choice that was the user's
 # What decides which images have which role, with what `anedl fit` takes where nothing is given.
 _OF_ROLES = {"--seed": ("seed", 0), "--target-inlier-loss": ("level", 0.05)}
 _CHOSEN = {"--augmentation": "augmentation", "--folds": "folds"}
+
+
+def was_cut(run: Path) -> bool:
+    """Whether a fit has begun here, more than a dry run does, and not come to its own training."""
+    if (run / "config.json").exists():
+        return False
+    left = (run / TRUNKS_FILE, run / "cache" / VIEWS_FILE, run / "supervised")
+    return any(path.exists() for path in left)
+
+
+def require_fitted(run: Path) -> None:
+    """Refuse the folder of a dry run, or of a fit that has not come to its own training yet.
+
+    Raises:
+        DataError: says which, and what to do.
+    """
+    if (run / "config.json").exists() or not (run / "intake.json").is_file():
+        return
+    if was_cut(run):
+        raise DataError(f"{run}: this fit has not ended; go on with the same command, --resume")
+    raise DataError(f"{run}: only a dry run was made here: run the same command without --dry-run")
 
 
 def given_to_fit(run: Path) -> str:

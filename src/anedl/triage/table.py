@@ -28,6 +28,7 @@ from anedl.errors import DataError
 from anedl.files import replacing, write_json
 from anedl.intake.cells import shielded, unshielded
 from anedl.intake.csv_rows import CsvRow, is_utf8, not_utf8, read_csv
+from anedl.intake.fitted import require_fitted
 from anedl.intake.manifest import import_parquet
 from anedl.triage.verdict import STATES, Evidence, Labelled, Rules, Triage
 
@@ -193,6 +194,7 @@ def _write_parquet(path: Path, rows: Sequence[dict[str, Cell]]) -> bool:
 
 def _read_csv(path: Path) -> list[dict[str, Cell]]:
     if not path.is_file():
+        require_fitted(path.parent)
         raise DataError(f"{path}: there is no triage here; `anedl fit` makes one")
     return [_cells(row, path) for row in read_csv(path, COLUMNS)]
 
