@@ -216,6 +216,18 @@ def test_equal_sets_rarely_differ_and_the_interval_holds_zero():
     assert np.mean([c.low <= 0 <= c.high for c in comparisons]) > 0.88
 
 
+def test_that_no_difference_shows_is_said_only_where_one_would():
+    generator = np.random.default_rng(0)
+    told = {
+        count: compare(generator.normal(size=count), generator.normal(size=count), 0.05)
+        for count in (27, 2000)
+    }
+    assert not any(found.differ for found in told.values())
+    assert told[27].high > 0.05 > told[2000].high > 0
+    assert "27 fresh ones are too few to tell whether they differ" in told[27].describe()
+    assert told[2000].describe().startswith("no difference shows between 2000 inliers")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

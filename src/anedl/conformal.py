@@ -104,6 +104,11 @@ class Comparison:
         """Whether the two differ by more than chance explains (test at 5 %)."""
         return self.p_value < 0.05
 
+    @property
+    def can_tell(self) -> bool:
+        """Whether the interval keeps within the level: more would double what is rejected."""
+        return -self.level <= self.low and self.high <= self.level
+
     def describe(self) -> str:
         """The finding in one sentence."""
         change = (
@@ -116,6 +121,11 @@ class Comparison:
                 f"inliers that training has seen in the pile score differently from fresh ones "
                 f"(p = {self.p_value:.2g}): {change}; images of the pile are therefore judged by "
                 f"the {self.seen} inliers hidden among them"
+            )
+        if not self.can_tell:
+            return (
+                f"{self.seen} inliers that training has seen in the pile and {self.fresh} fresh "
+                f"ones are too few to tell whether they differ (p = {self.p_value:.2g}): {change}"
             )
         return (
             f"no difference shows between {self.seen} inliers that training has seen in the pile "

@@ -220,6 +220,7 @@ def test_a_device_is_written_to_and_not_replaced(run, pile, capsys):
         (["--model", "best", "--level", "0.1"], "not calibrated"),
         (["--workers", "-2"], "--workers -2"),
         (["--out", "."], "a folder"),
+        (["--out", "p.xlsx"], "written as .csv, .jsonl (.ndjson) or .parquet (.pq), not as .xlsx"),
     ],
 )
 def test_wrong_words_are_told(run, pile, words, said, capsys):

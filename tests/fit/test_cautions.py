@@ -8,6 +8,7 @@ from anedl.fit.cautions import (
     cautions,
     perhaps_no_strangers,
     seldom_found,
+    thresholds_disagree,
     uncounted_classes,
 )
 from anedl.pollution import estimate_outlier_share
@@ -114,6 +115,17 @@ def test_images_called_unknown_of_a_pile_that_may_be_clean():
     (said,) = perhaps_no_strangers(clean, 15)
     assert "the 15 images called unknown" in said
     assert perhaps_no_strangers(clean, 0) == perhaps_no_strangers(dirty, 15) == []
+
+
+def test_thresholds_that_judge_the_same_pile_very_differently():
+    (said,) = thresholds_disagree(41, 682, 1528)
+    assert "of 1,528 images of the pile 41 are called unknown, and 682 would be" in said
+    assert "`anedl predict` will call many more images unknown" in said
+    (said,) = thresholds_disagree(300, 0, 1528)
+    assert "`anedl predict` will call far fewer images unknown" in said
+    # A few of many, and a few more of very many, are no cause.
+    assert thresholds_disagree(4, 60, 1528) == thresholds_disagree(800, 1000, 1528) == []
+    assert thresholds_disagree(0, 0, 0) == thresholds_disagree(5, 5, 5) == []
 
 
 def test_classes_without_held_out_images_are_told():

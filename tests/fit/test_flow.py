@@ -234,6 +234,9 @@ def test_false_alarms_are_promised_in_place_of_lost_inliers(folders, tmp_path, n
         if benjamini_hochberg(np.repeat([least, 1.0], [count, images - count]), 0.3).any()
     )
     assert f"unless {fewest} or more of the {images} images" in found["notes"][1]
+    # New images are judged at the level itself, and the pile's are counted as if they were new.
+    predictions = load(fitted.folder, device="cpu").predict(sorted(folders[1].iterdir()))
+    assert fitted.summary["unknown_as_new"] == predictions.unknown.sum() > 0
 
 
 def test_minutes_become_steps(folders, tmp_path, no_pages):

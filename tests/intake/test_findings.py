@@ -100,6 +100,14 @@ def test_copies_of_fresh_and_of_hidden_images_are_counted_apart(cache):
     assert "note: 2 pile images like a validation or fresh calibration image" in text
 
 
+@pytest.mark.parametrize(("reasons", "rest"), [(5, 0), (6, 0), (7, 2), (9, 4)])
+def test_reasons_are_counted_together_only_where_that_saves_a_line(findings, reasons, rest):
+    skipped = {f"reason {number}": 1 for number in range(reasons)}
+    text = describe(replace(findings, skipped_reasons=skipped))
+    assert sum("  reason " in line for line in text.splitlines()) == reasons - rest
+    assert (f"{rest}  for other reasons" in text) == bool(rest)
+
+
 def test_nothing_amiss(tmp_path):
     entries = [entry(f"{label}/{n}", label) for label in "ab" for n in range(12)]
     cache = ImageCache(tmp_path, 8, [*entries, entry("pile/0", None)])

@@ -17,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from anedl.errors import ConfigError
 from anedl.export.predictor import BasePredictor, Predictions
 from anedl.export.reading import EndOfChunk, Frame
 from anedl.intake.cells import shielded
@@ -188,12 +189,21 @@ class ParquetWriter(TableWriter):
 
 
 def format_of(wanted: str | None, out: Path | None) -> str:
-    """The format asked for, else the one that the file's name ends in, else CSV."""
+    """The format asked for, else the one that the file's name ends in, CSV where it has no ending.
+
+    Raises:
+        ConfigError: the name ends in that of another format.
+    """
     if wanted is not None:
         return wanted
     suffix = "" if out is None else out.suffix.lower().removeprefix(".")
-    suffix = {"ndjson": "jsonl", "pq": "parquet"}.get(suffix, suffix)
-    return suffix if suffix in FORMATS else "csv"
+    suffix = {"": "csv", "ndjson": "jsonl", "pq": "parquet"}.get(suffix, suffix)
+    if suffix not in FORMATS:
+        raise ConfigError(
+            f"--out {out}: tables are written as .csv, .jsonl (.ndjson) or .parquet (.pq), not as "
+            f".{suffix}; end the name so, or say which it is by --format"
+        )
+    return suffix
 
 
 def table_writer(form: str, file: IO[Any]) -> TableWriter:

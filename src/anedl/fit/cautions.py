@@ -18,6 +18,7 @@ POOR_ERROR = 0.15  # on held-out images, from where scores say little of strange
 FEW_STEPS = 500
 FEWEST_TO_MISS = 2  # held-out images of a class, all of them wrong, that are worth a word
 SOME_SKILL = 0.25  # of the way from guessing to never being wrong, classes counting alike
+DISAGREE, TIMES = 0.1, 1.5  # of the pile, and times as many: from where two thresholds disagree
 SHUFFLES, CHANCE = 500, 0.05  # of the answers; how often these may do as well as a model
 
 
@@ -137,6 +138,24 @@ def perhaps_no_strangers(share: ShareEstimate, unknown: int) -> list[str]:
     return [
         f"caution: by the estimate the pile may hold no stranger at all, and the {unknown:,} "
         f"images called unknown may be odd ones of known classes: look at them before you act"
+    ]
+
+
+def thresholds_disagree(unknown: int, as_new: int, images: int) -> list[str]:
+    """A caution where new images would be judged very differently from those of the pile.
+
+    Of `images` of the pile `unknown` are called so, and `as_new` would be by the threshold for new
+    images. No truth is needed to count either.
+    """
+    more, fewer = max(unknown, as_new), min(unknown, as_new)
+    if not more or more - fewer < DISAGREE * images or more < TIMES * fewer:
+        return []
+    many = "many more" if as_new > unknown else "far fewer"
+    return [
+        f"caution: the two thresholds disagree: of {images:,} images of the pile {unknown:,} are "
+        f"called unknown, and {as_new:,} would be by the threshold for new images. `anedl predict` "
+        f"will call {many} images unknown than the sorted pile does; label more, so that both "
+        f"thresholds rest on more images"
     ]
 
 

@@ -35,6 +35,7 @@ from anedl.fit.judging import (
     judge_all,
     judge_by_folds,
     sort_pile,
+    unknown_as_new,
 )
 from anedl.fit.summary import Outcome, summarise, tell
 from anedl.fit.training import (
@@ -215,6 +216,7 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
         confidence=confidence,
         triage=triage,
         clusters=clusters,
+        as_new=unknown_as_new(calibration, familiarity, judged["pile"], gathered),
     )
     summary = summarise(gathered, taken, outcome, run, wishes.method)
     summary |= {

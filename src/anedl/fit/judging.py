@@ -81,6 +81,19 @@ def calibrate(judged: dict[str, Judged], level: float) -> tuple[Calibration, Fam
     return found, familiarity
 
 
+def unknown_as_new(
+    calibration: Calibration, familiarity: Familiarity, pile: Judged, gathered: Gathered
+) -> int:
+    """How many images of the pile the threshold for new images would call unknown.
+
+    Those that people have decided about are left out.
+    """
+    left = gathered.undecided
+    familiar = familiarity.score(torch.from_numpy(pile.features[left])).double().numpy()
+    p_values = calibration.p_values(pile.score[left], "new", familiar)
+    return int((p_values <= calibration.level).sum())
+
+
 def judge_by_folds(
     models: Sequence[Path], gathered: Gathered, problem: Problem, device: str = "auto"
 ) -> FoldScores:

@@ -15,6 +15,7 @@ from anedl.fit.cautions import (
     cautions,
     perhaps_no_strangers,
     seldom_found,
+    thresholds_disagree,
     uncounted_classes,
 )
 from anedl.fit.choices import Choice
@@ -44,6 +45,7 @@ class Outcome:
     confidence: Confidence
     triage: Triage
     clusters: list[Cluster]
+    as_new: int  # images of the pile that the threshold for new ones would call unknown
 
 
 def tell(summary: dict[str, Any]) -> list[str]:
@@ -67,6 +69,7 @@ def summarise(
     doubts += uncounted_classes(gathered.new_classes)
     by_model = counts["unknown"] - len(gathered.decided.unknown)
     doubts += perhaps_no_strangers(outcome.pollution, by_model)
+    doubts += thresholds_disagree(by_model, outcome.as_new, int(gathered.undecided.sum()))
     doubts += [f"caution: {alarm}" for alarm in alarms(gathered.findings)]
     decided = gathered.decided
     left = int(gathered.undecided.sum())
@@ -103,6 +106,7 @@ def summarise(
             "sentence": confidence.sentence,
         },
         "triage": dict(counts),
+        "unknown_as_new": outcome.as_new,
         "summary": [
             f"how dirty is {pile}: {outcome.pollution.describe()}",
             f"did the pile help: {outcome.helped.describe()}",

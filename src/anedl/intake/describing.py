@@ -104,8 +104,10 @@ def _skipped_lines(findings: Findings) -> list[str]:
     where = f"{findings.skipped_labelled} labelled, {findings.skipped_pile} in the pile"
     lines = [f"skipped: {_number(total, 'file')} ({where})"]
     reasons = list(findings.skipped_reasons.items())
-    lines += [f"  {count:>6}  {reason}" for reason, count in reasons[:_EXAMPLES]]
-    if rest := sum(count for _, count in reasons[_EXAMPLES:]):
+    # A last one takes no more room than the count of the rest would.
+    shown = len(reasons) if len(reasons) == _EXAMPLES + 1 else _EXAMPLES
+    lines += [f"  {count:>6}  {reason}" for reason, count in reasons[:shown]]
+    if rest := sum(count for _, count in reasons[shown:]):
         lines.append(f"  {rest:>6}  for other reasons")
     return lines
 
