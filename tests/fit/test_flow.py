@@ -165,6 +165,27 @@ def test_a_looser_level_rejects(copied, folders, no_pages, short):
     assert fitted.summary["triage"] == json.loads((copied / "triage.json").read_text())["counts"]
 
 
+def test_images_of_its_own_pile_are_judged_as_new_ones_and_that_is_told(
+    copied, folders, tmp_path, capsys
+):
+    new = tmp_path / "new.png"
+    shutil.copy(folders[1] / "bars-0.png", new)
+    words = ["predict", str(copied), "--quiet", "--workers", "0"]
+    assert main([*words, str(new)]) == 0
+    assert "of the pile" not in capsys.readouterr().err
+    # By another way there, and some of them twice.
+    (tmp_path / "link").symlink_to(folders[1])
+    assert main([*words, str(new), str(folders[1]), str(tmp_path / "link" / "bars-0.png")]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "of the pile" in line]
+    assert told == [
+        "anedl: 41 images are of the pile that this run has sorted, and judged here as new: "
+        "triage.csv has what the fit says of them"
+    ]
+    shutil.rmtree(copied / "cache")
+    assert main([*words, str(folders[1] / "bars-0.png")]) == 0
+    assert "of the pile" not in capsys.readouterr().err
+
+
 def test_a_dry_run_trains_nothing(folders, tmp_path, short):
     said = []
     found = look(*folders, tmp_path / "run", Wishes(**short), said.append)

@@ -26,6 +26,7 @@ from anedl.errors import ConfigError
 if TYPE_CHECKING:
     from anedl.export.reading import Wanted
     from anedl.export.tables import TableWriter
+    from anedl.intake.fitted import OwnPile
 
 STDIN = "-"
 _REDRAW_SECONDS = 0.1
@@ -88,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     from anedl.export.predictor import open_predictor
     from anedl.export.reading import decoders, read_ahead
     from anedl.export.tables import format_of, judged
+    from anedl.intake.fitted import OwnPile
 
     out = None if arguments.out is None or str(arguments.out) == STDIN else arguments.out
     form = format_of(arguments.format, out)
@@ -105,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"there are no p-values, and a threshold of its validation images says what is unknown",
             file=sys.stderr,
         )
-    sources = Sources(arguments.paths, arguments.null)
+    sources = Sources(arguments.paths, arguments.null, OwnPile(arguments.run))
     tell_passed_over(sources.passed_over)
     progress = ImagesProgress(sources.total, arguments.quiet)
     read = unread = 0
@@ -127,6 +129,13 @@ def run(arguments: argparse.Namespace) -> int:
         progress.close()
     if not read:
         print("anedl: there are no images in what was named; the table is empty", file=sys.stderr)
+    if sources.of_pile:
+        what = "image is" if sources.of_pile == 1 else "images are"
+        print(
+            f"anedl: {sources.of_pile:,} {what} of the pile that this run has sorted, and judged "
+            f"here as new: triage.csv has what the fit says of them",
+            file=sys.stderr,
+        )
     if unread:
         what = "image was" if unread == 1 else "images were"
         print(f"anedl: {unread:,} {what} not read: see the column `error`", file=sys.stderr)
@@ -134,11 +143,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Sources:
-    """What was named on the command line, in its order; folders are listed at once."""
+    """What was named on the command line, in its order; folders are listed at once.
 
-    def __init__(self, paths: Sequence[str], null: bool) -> None:
+    `of_pile` counts the files so far that are of the run's own pile.
+    """
+
+    def __init__(self, paths: Sequence[str], null: bool, own_pile: "OwnPile") -> None:
         from anedl.export.reading import list_paths
 
+        self._own_pile = own_pile
+        self.of_pile = 0
         self._null = null
         groups = groupby(paths, key=lambda path: path == STDIN)
         self._parts = [
@@ -159,6 +173,11 @@ class Sources:
 
     def chunks(self) -> "Iterator[Sequence[Wanted]]":
         """The files, those from standard input as they come."""
+        for chunk in self._chunks():
+            self.of_pile += sum(wanted.path in self._own_pile for wanted in chunk)
+            yield chunk
+
+    def _chunks(self) -> "Iterator[Sequence[Wanted]]":
         from anedl.export.reading import arriving
 
         for part in self._parts:

@@ -4,7 +4,9 @@ A folder that was published or cut short does not know where its images lie; the
 manual stand for them.
 """
 
+import functools
 import json
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,6 +103,28 @@ def open_run_cache(run: Path) -> ImageCache:
         raise DataError(
             f"{run / 'cache'}: no complete image cache; build it again: {command_to_decode(run)}"
         ) from None
+
+
+class OwnPile:
+    """The files of the pile that a run has sorted, to be recognised among others by their place.
+
+    Nothing is recognised where the run has sorted none, or its image cache is gone.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._real = functools.cache(os.path.realpath)  # of few folders with many files
+        try:
+            is_sorted = (run / "triage.csv").is_file()
+            items = open_cache(run / "cache").items if is_sorted else []
+        except DataError:
+            items = []
+        self._places = {self._place(item.path) for item in items if item.label is None}
+
+    def __contains__(self, path: Path) -> bool:
+        return bool(self._places) and self._place(path) in self._places
+
+    def _place(self, path: Path) -> tuple[str, str]:
+        return self._real(path.parent), path.name
 
 
 def where_it_was(run: Path, files: Sequence[Path]) -> str:
