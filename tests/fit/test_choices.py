@@ -24,6 +24,7 @@ from anedl.fit.choices import (
     choose_top_m,
     execution_for,
     fewest_to_certify,
+    looking_overrun,
 )
 from anedl.fit.roles import calibration_share
 from anedl.fit.wishes import Wishes
@@ -133,6 +134,18 @@ def test_that_it_takes_longer_than_asked_is_said_beforehand():
     assert choose_length(600, 0.1, 2.0).overrun(600, 0.1, 2.0) == ""
     said = choose_length(6, 1.0, 2.0).overrun(6, 1.0, 2.0)  # 4 epochs of 10 steps and 2 s
     assert "about 48.0 seconds, where there are 6.0 seconds for it" in said
+
+
+@pytest.mark.parametrize(("looking", "told"), [(60, False), (311, False), (313, True), (960, True)])
+def test_that_looking_alone_takes_too_long_is_said_beforehand(looking, told):
+    """Of 4 minutes no less than a fifth is for training, so 6 minutes are reached with 312 s."""
+    said = looking_overrun(looking, 4.0, 160)
+    assert bool(said) == told
+    if looking == 960:
+        assert said.startswith("note: from here this fit will take about 16.8 minutes, where 4.0")
+        assert "16.0 minutes to look" in said
+        assert "48.0 seconds to train" in said
+        assert "--image-size (now 160)" in said
 
 
 def test_pictures_that_are_no_squares_are_said_to_be_squeezed():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -260,10 +261,19 @@ def test_false_alarms_are_promised_in_place_of_lost_inliers(folders, tmp_path, n
     assert fitted.summary["unknown_as_new"] == predictions.unknown.sum() > 0
 
 
-def test_minutes_become_steps(folders, tmp_path, no_pages):
-    wishes = Wishes(minutes=0.01, batch_size=8, workers=0, quiet=True)
-    fitted = fit(*folders, tmp_path / "run", wishes, silent)
+def test_minutes_become_steps_and_too_few_of_them_are_told(folders, tmp_path, no_pages):
+    said = []
+    wishes = Wishes(minutes=0.001, batch_size=8, workers=0, quiet=True, folds=2)
+    fitted = fit(*folders, tmp_path / "run", wishes, said.append)
     assert fitted.summary["training"]["anedl-plus"]["epochs"] >= 4
+    first = next(line for line in said if line.startswith("note: this training"))
+    assert "all trainings together more than" in first
+    assert "--image-size (now 12)" in first
+    takes, together = (float(s) for s in re.findall(r"(?:about|more than) ([0-9.]+) sec", first))
+    assert together == pytest.approx(4 * takes, abs=0.3)
+    # What it took is told last.
+    assert re.fullmatch(r"took 0 min \d+ s", said[-1])
+    assert fitted.summary["seconds"] > 0
 
 
 def test_what_counts_as_a_copy_is_told_and_kept(folders, tmp_path, no_pages, short):

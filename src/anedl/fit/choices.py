@@ -74,7 +74,7 @@ def choose_feature_views(
     all_once = images * seconds
     affordable = LOOKING_TIME * 60 * minutes / max(all_once, 1e-9)
     views = int(min(MOST_FEATURE_VIEWS, max(1, (affordable - 1) / 2)))
-    takes = _duration((1 + 2 * views) * all_once)
+    takes = duration((1 + 2 * views) * all_once)
     why = f"weak and as many strong ones of each image: about {takes} to look at them"
     return Choice("feature views", views, why)
 
@@ -200,11 +200,29 @@ def choose_folds(labelled: int, held_out: int, level: float, wanted: int | None 
     return Choice("folds", 0, f"{cannot}, nor can two folds of {labelled}")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """About how long, in words."""
     return f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.1f} seconds"
 
 
 OVERRUN = 1.5  # times the minutes that were asked for: from there on it is said beforehand
+
+
+def looking_overrun(looking: float, minutes: float, side: int) -> str:
+    """What to say before a frozen trunk looks at all images, where the fit takes much longer.
+
+    `looking` are the seconds of that, `side` is the size of the images; nothing where the `minutes`
+    are about enough.
+    """
+    training = max(60 * minutes - looking, LEAST_TRAINING * 60 * minutes)
+    if looking + training <= OVERRUN * 60 * minutes:
+        return ""
+    return (
+        f"note: from here this fit will take about {duration(looking + training)}, where "
+        f"{duration(60 * minutes)} are left: {duration(looking)} to look at the images and no less "
+        f"than {duration(training)} to train; a smaller --image-size (now {side}) or no trained "
+        f"trunk (--backbone {SMALL_TRUNK}) makes it shorter, in a new folder"
+    )
 
 
 @dataclass(frozen=True)
@@ -219,14 +237,18 @@ class Length:
         """Steps in all."""
         return self.epochs * self.epoch_steps
 
+    def takes(self, step_seconds: float, epoch_seconds: float) -> float:
+        """Seconds in all."""
+        return self.steps * step_seconds + self.epochs * epoch_seconds
+
     def overrun(self, seconds: float, step_seconds: float, epoch_seconds: float) -> str:
         """What to say beforehand where it will take much longer than `seconds`; else nothing."""
-        takes = self.steps * step_seconds + self.epochs * epoch_seconds
+        takes = self.takes(step_seconds, epoch_seconds)
         if takes <= OVERRUN * seconds:
             return ""
         return (
-            f"this training will take about {_duration(takes)}, where there are "
-            f"{_duration(seconds)} for it"
+            f"this training will take about {duration(takes)}, where there are "
+            f"{duration(seconds)} for it"
         )
 
 

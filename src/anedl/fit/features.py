@@ -19,7 +19,13 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, make_spec
 from anedl.errors import ConfigError
 from anedl.files import write_json
-from anedl.fit.choices import AS_BEGUN, LEAST_TRAINING, Choice, choose_feature_views
+from anedl.fit.choices import (
+    AS_BEGUN,
+    LEAST_TRAINING,
+    Choice,
+    choose_feature_views,
+    looking_overrun,
+)
 from anedl.fit.gather import Gathered
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.fitted import VIEWS_FILE
@@ -53,12 +59,18 @@ def looked_at(
         recorded = _read_views(begun)  # a call that was cut off while it looked
     wanted = recorded if recorded is not None else wishes.feature_views
     draft = _draft(problem, wishes, 1)
-    seconds = 0.0 if wanted is not None else _seconds_a_view(draft, problem, precision)
+    # With a length of its own a fit has no time to keep.
+    is_timed = recorded is None and None in (wishes.feature_views, wishes.epochs)
+    seconds = _seconds_a_view(draft, problem, precision) if is_timed else 0.0
     choice = choose_feature_views(count, seconds, wishes.minutes, wanted)
     if recorded is not None:
         choice = replace(choice, reason=AS_BEGUN)
     say(choice.describe())
     assert isinstance(choice.value, int)
+    looking = (1 + 2 * choice.value) * count * seconds
+    longer = looking_overrun(looking, wishes.minutes, problem.setting.image_size)
+    if longer and wishes.epochs is None:
+        say(longer)
     write_json(begun, choice.value)
     looked = with_features(
         problem, _draft(problem, wishes, choice.value), precision, wishes.quiet,

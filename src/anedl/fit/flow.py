@@ -231,6 +231,8 @@ def fit(labelled: Path, pile: Path, run: Path, wishes: Wishes, say: Say) -> Fitt
     for line in tell(summary):
         say(line)
     _write_pages(run, say)
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    say(f"took {minutes} min {seconds} s")
     return Fitted(run, summary, triage)
 
 

@@ -27,6 +27,7 @@ from anedl.fit.choices import (
     Choice,
     Length,
     choose_length,
+    duration,
     execution_for,
 )
 from anedl.fit.gather import Gathered, fold_split
@@ -257,7 +258,18 @@ def _spec(
         found = choose_length(seconds, speed.step, speed.epoch, start, most)
         found = Length(wishes.epochs or found.epochs, wishes.epoch_steps or found.epoch_steps)
         if longer := found.overrun(seconds, speed.step, speed.epoch):
-            say(longer)
+            # The labels alone come first, and no other training has less to do.
+            trainings = 2 + value_of(taken, "folds")
+            takes = duration(trainings * found.takes(speed.step, speed.epoch))
+            others = (
+                f", and all trainings together more than {takes}, where there are "
+                f"{duration(60 * wishes.minutes)}"
+            ) * (method == "supervised")
+            side = problem.setting.image_size
+            say(
+                f"note: {longer}{others}; a smaller --image-size (now {side}) makes it shorter, "
+                f"in a new folder"
+            )
         length = {"epochs": found.epochs, "epoch_steps": found.epoch_steps}
     return make_spec(
         problem.setting, method, wishes.seed, train={**train, **length}, options=options
