@@ -39,8 +39,10 @@ from anedl.fit.choices import (
 from anedl.fit.gather import list_sources, require_files
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.cache import ImageCache, build_cache
+from anedl.intake.describing import describe_first
 from anedl.intake.duplicates import NEAR_DISTANCE, duplicate_groups
 from anedl.intake.facts import image_sizes
+from anedl.intake.findings import find
 from anedl.intake.fitted import TRUNKS_FILE
 from anedl.intake.index import stamp_of
 from anedl.intake.listing import Item
@@ -183,14 +185,22 @@ def try_trunks(
             build_cache(sample, folder / str(pixels), pixels, worker_count(wishes.workers))
             for pixels in (side, trained_side)
         )
-        trial = _Trial.of(small, wishes, device)
+        distance = NEAR_DISTANCE if wishes.near_distance is None else wishes.near_distance
+        groups = duplicate_groups(small.digests, small.hashes, distance)
+        trial = _Trial.of(small, groups, wishes, device)
         if trial is None or len(trial.parts.validation) < FEWEST_JUDGED:
             return None
+        # The trial takes minutes, in which a wrong label or a broken file could have been mended.
+        passed = [*ours.skipped, *theirs.skipped]
+        first = find(small, groups, passed, near_distance=distance)
+        say(describe_first(first, len(ours.items), len(theirs.items)))
         say(
             f"trying a network from nothing and one behind {TRAINED_TRUNK} on {len(small.items):,} "
             f"labelled images: {seconds:.0f} seconds for the first, the second looks at each thrice"
         )
         from_nothing = trial.rightly_named(small, **trial.length_within(seconds, small))
+        judged = len(trial.parts.validation)
+        say(f"the first names {from_nothing} of {judged} held-out labelled images rightly")
         trained = trial.rightly_named(
             large, epochs=EPOCHS, epoch_steps=STEPS_BEHIND_TRUNK,
             options={"backbone": TRAINED_TRUNK, "frozen": True, "feature_views": 1},
@@ -228,11 +238,14 @@ class _Trial:
     device: torch.device
 
     @classmethod
-    def of(cls, cache: ImageCache, wishes: Wishes, device: torch.device) -> Self | None:
-        """Divide the images; None where a class has too few, which a fit will say."""
+    def of(
+        cls, cache: ImageCache, groups: IntArray, wishes: Wishes, device: torch.device
+    ) -> Self | None:
+        """Divide the images, with their near-duplicates in `groups` (N,).
+
+        None where a class has too few, which a fit will say.
+        """
         names, labels = np.unique([item.label or "" for item in cache.items], return_inverse=True)
-        distance = NEAR_DISTANCE if wishes.near_distance is None else wishes.near_distance
-        groups = duplicate_groups(cache.digests, cache.hashes, distance)
         try:
             parts = partition(labels, groups, JUDGED_SHARE, 0.0, wishes.seed, FEWEST_A_CLASS)
         except DataError:

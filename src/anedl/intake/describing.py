@@ -44,6 +44,21 @@ def describe(findings: Findings) -> str:
     return "\n".join(lines)
 
 
+def describe_first(findings: Findings, labelled: int, pile: int) -> str:
+    """What is known of so many files before those of the pile are decoded.
+
+    The findings are those of labelled images alone, perhaps of a part of them.
+    """
+    classes = _number(len(findings.class_counts), "class", "classes")
+    lines = [
+        f"a first look: {_number(labelled, 'labelled file')} in {classes}, "
+        f"{_number(pile, 'file')} in the pile, which is decoded later"
+    ]
+    if findings.skipped_labelled or findings.skipped_pile:
+        lines += _skipped_lines(findings)
+    return "\n".join([*lines, *(f"note: {found}" for found in _contradictions(findings))])
+
+
 def warnings(findings: Findings) -> list[str]:
     """What may spoil the result, a sentence each."""
     found = []
@@ -62,14 +77,7 @@ def warnings(findings: Findings) -> list[str]:
             f"fewer than {FEW} images to train on: {first_few(few)}; a few more labels there "
             "help more than anything else"
         )
-    remedy = f"; {IF_THEY_DIFFER}"
-    if findings.conflicts:
-        example = " and ".join(findings.conflicts[0][:2])
-        found.append(
-            f"{_number(len(findings.conflicts), 'group')} of near-duplicates under different "
-            f"labels, such as {example}; one of the labels is probably wrong"
-            f"{remedy if len(findings.conflicts) > findings.exact_conflicts else ''}"
-        )
+    found += _contradictions(findings)
     if findings.low_bits:
         bits = findings.lowest_bits
         found.append(
@@ -94,6 +102,18 @@ def alarms(findings: Findings) -> list[str]:
         f"{findings.withheld:,} of the {_number(findings.pile, 'pile image')} are like a "
         f"validation or fresh calibration image and kept out of training: little of the pile is "
         f"left to learn from{remedy}"
+    ]
+
+
+def _contradictions(findings: Findings) -> list[str]:
+    if not findings.conflicts:
+        return []
+    example = " and ".join(findings.conflicts[0][:2])
+    only_near = len(findings.conflicts) > findings.exact_conflicts
+    return [
+        f"{_number(len(findings.conflicts), 'group')} of near-duplicates under different labels, "
+        f"such as {example}; one of the labels is probably wrong"
+        f"{f'; {IF_THEY_DIFFER}' if only_near else ''}"
     ]
 
 
