@@ -247,6 +247,28 @@ def test_a_pile_of_which_nothing_is_left_to_train_on_is_refused(folders, tmp_pat
     assert "--near-distance" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("pile", "outside", "told"),
+    [
+        (12, 12, "there are 36 labelled files and only 12 in the pile, and 12 of 48 labelled"),
+        (12, 0, "there are 36 labelled files and only 12 in the pile: did you swap them?"),
+        (13, 12, "12 of 48 labelled files lie in no class folder: did you swap them?"),
+        (13, 11, None),
+    ],
+)
+def test_that_the_two_may_have_been_swapped_is_told(folders, tmp_path, pile, outside, told):
+    labelled = tmp_path / "labelled"
+    shutil.copytree(folders[0], labelled)
+    (tmp_path / "pile").mkdir()
+    for path in sorted(folders[1].iterdir())[:pile]:
+        shutil.copy(path, tmp_path / "pile")
+    for path in sorted(folders[1].iterdir())[:outside]:
+        shutil.copy(path, labelled)
+    text = describe(gathered((labelled, tmp_path / "pile"), tmp_path / "run").findings)
+    assert ("swap" in text) == (told is not None)
+    assert told is None or f"note: {told}" in text
+
+
 def test_a_run_that_goes_on_keeps_its_distance(copies, tmp_path):
     run = tmp_path / "run"
     begun = gathered(copies, run, near_distance=0)

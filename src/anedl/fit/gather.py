@@ -42,10 +42,20 @@ from anedl.intake.duplicates import duplicate_groups, exact_groups, shared_with
 from anedl.intake.facts import image_sizes
 from anedl.intake.findings import Findings, find, write_skipped
 from anedl.intake.index import stamp_of
-from anedl.intake.listing import Listing, Skipped, list_labelled, list_pile, require_some_there
+from anedl.intake.listing import (
+    OUTSIDE,
+    Listing,
+    Skipped,
+    list_labelled,
+    list_pile,
+    require_some_there,
+)
 from anedl.intake.partition import too_few
 from anedl.networks import TrainedOn
 from anedl.review.decisions import UNKNOWN
+
+OUTNUMBER = 3  # labelled files for each of the pile, from where the two may have been swapped
+MANY_OUTSIDE = 0.25  # of the labelled files lie in no class folder: likewise
 
 
 @dataclass(frozen=True)
@@ -115,6 +125,22 @@ def list_sources(labelled: Path, pile: Path) -> tuple[Listing, Listing, tuple[st
             f"if it is one"
         )
     return ours, theirs, classes
+
+
+def looks_swapped(ours: Listing, theirs: Listing) -> tuple[str, ...]:
+    """A sentence where labelled images and pile may have been given in the wrong order."""
+    labelled, pile = len(ours.items), len(theirs.items)
+    outside = sum(skipped.reason == OUTSIDE for skipped in ours.skipped)
+    found = []
+    if labelled >= OUTNUMBER * pile:
+        found.append(f"there are {labelled:,} labelled files and only {pile:,} in the pile")
+    if outside >= MANY_OUTSIDE * (labelled + outside):
+        found.append(f"{outside:,} of {labelled + outside:,} labelled files lie in no class folder")
+    if not found:
+        return ()
+    return (
+        f"{', and '.join(found)}: did you swap them? Labelled images come first, the pile second",
+    )
 
 
 def require_files(
@@ -211,7 +237,13 @@ def gather(
     labelled_by_people = {n: label for n, label in answers.items() if label is not None}
     passed = [*ours.skipped, *theirs.skipped]
     findings = find(cache, groups, passed, None, labelled_by_people, distance)
-    findings = replace(findings, remarks=same_files(labelled, pile, ours, theirs))
+    findings = replace(
+        findings,
+        remarks=(
+            *looks_swapped(ours, theirs),
+            *same_files(labelled, pile, ours, theirs),
+        ),
+    )
 
     def dealt(alike: IntArray) -> tuple[Roles, IntArray]:
         """The roles, and the images of the pile that are left to train on."""

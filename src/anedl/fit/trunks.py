@@ -36,7 +36,7 @@ from anedl.fit.choices import (
     choose_batch_size,
     choose_side,
 )
-from anedl.fit.gather import list_sources, require_files
+from anedl.fit.gather import list_sources, looks_swapped, require_files
 from anedl.fit.wishes import Say, Wishes
 from anedl.intake.cache import ImageCache, build_cache
 from anedl.intake.describing import describe_first
@@ -193,6 +193,7 @@ def try_trunks(
         # The trial takes minutes, in which a wrong label or a broken file could have been mended.
         passed = [*ours.skipped, *theirs.skipped]
         first = find(small, groups, passed, near_distance=distance)
+        first = replace(first, remarks=looks_swapped(ours, theirs))
         say(describe_first(first, len(ours.items), len(theirs.items)))
         say(
             f"trying a network from nothing and one behind {TRAINED_TRUNK} on {len(small.items):,} "

@@ -56,7 +56,8 @@ def describe_first(findings: Findings, labelled: int, pile: int) -> str:
     ]
     if findings.skipped_labelled or findings.skipped_pile:
         lines += _skipped_lines(findings)
-    return "\n".join([*lines, *(f"note: {found}" for found in _contradictions(findings))])
+    notes = [*_contradictions(findings), *findings.remarks]
+    return "\n".join([*lines, *(f"note: {note}" for note in notes)])
 
 
 def warnings(findings: Findings) -> list[str]:

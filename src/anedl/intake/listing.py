@@ -16,6 +16,7 @@ from anedl.intake.manifest import LABEL, PATH, read_rows
 from anedl.intake.names import shown
 
 _SPLIT_NAMES = {"train", "training", "test", "val", "valid", "validation"}
+OUTSIDE = "it lies outside the class folders"
 _HIDDEN = "it is hidden (its name says so)"
 
 
@@ -69,8 +70,7 @@ def list_labelled(source: Path) -> Listing:
             label = shown(unicodedata.normalize("NFC", entry.name))
             classes.setdefault(label, []).append(entry)
         else:
-            reason = "it lies outside the class folders"
-            listing.skipped.append(Skipped(shown(entry.name), reason, labelled=True))
+            listing.skipped.append(Skipped(shown(entry.name), OUTSIDE, labelled=True))
     if not classes:
         raise DataError(
             f"{shown(str(source))}: no class folders; put the images of each class into a folder "
