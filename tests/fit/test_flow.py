@@ -21,7 +21,7 @@ from anedl.engine.model import load_model
 from anedl.errors import ConfigError, DataError
 from anedl.export.predictor import load
 from anedl.fit.flow import Wishes, fit, look
-from anedl.fit.training import colours
+from anedl.fit.training import check_options, colours
 from anedl.intake.cache import open_cache
 from anedl.pollution import estimate_outlier_share
 from anedl.report.again import command, reservations
@@ -230,6 +230,10 @@ def test_what_cannot_be_trained_is_refused_before_anything_is(
     assert run.exists() == read
     # The call without the mistake may take the same folder.
     look(*folders, run, Wishes(**short), silent)
+
+
+def test_what_depends_on_images_or_length_is_not_refused_before_they_are_known():
+    check_options(Wishes(options={"top_m": 3, "pretrain_epochs": 500, "accumulate": 3}))
 
 
 def test_a_backbone_whose_package_is_missing_is_refused_before_any_file_is_read(

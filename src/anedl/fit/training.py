@@ -1,6 +1,7 @@
 """The two runs of a fit, each for its share of the time, and going on with what is there."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,7 @@ from anedl.fit.wishes import Say, Wishes
 from anedl.methods.catalogue import full_name, get_method
 from anedl.networks import brings_weights, build_backbone, trained_on
 from anedl.networks.timm_backbone import PREFIX
-from anedl.options import convert, option_types
-
-_ANY = Setting(
-    name=OWN, dataset=OWN, train_counts=(1, 1, 1), test_counts=(0, 0, 0), known_classes=(0, 1),
-    labelled_per_class=1, validation_per_class=1, test_cut_per_class=1, top_m=1, oracle_share=0.5,
-    image_size=32, mean=(0.5,) * 3, std=(0.25,) * 3, augmentation="small", backbone="wrn-28-2",
-    folds="one", development_unknowns=0,
-)  # fmt: skip
+from anedl.options import convert, from_json, option_types
 
 LEAST_SPREAD = 0.02  # images of one colour: pixels are then only moved, not stretched
 
@@ -78,11 +72,14 @@ def check_names(wishes: Wishes) -> None:
 def check_options(wishes: Wishes) -> None:
     """Refuse options that cannot be, all of them at once, before any file is read.
 
+    What depends on the images or on the length of the fit is left to `check_choices`.
+
     Raises:
         ConfigError: an option is not known, not of its type, or out of its range.
     """
-    name = full_name(wishes.method)
-    types = {**option_types(TrainConfig), **option_types(get_method(name).method.config_type)}
+    entry = get_method(full_name(wishes.method))
+    of_engine = option_types(TrainConfig)
+    types = {**of_engine, **option_types(entry.method.config_type)}
     faults = []
     for option, value in wishes.options.items():
         try:
@@ -93,12 +90,13 @@ def check_options(wishes: Wishes) -> None:
             faults.append(str(error))
     if faults:
         raise ConfigError("; ".join(faults))
-    if wishes.options:
-        # What follows from the images plays no part in whether a value is in its range.
-        of_engine = option_types(TrainConfig)
-        train = {key: value for key, value in wishes.options.items() if key in of_engine}
-        options = {key: value for key, value in wishes.options.items() if key not in of_engine}
-        make_spec(_ANY, name, train=train, options=options)
+    train = {key: value for key, value in wishes.options.items() if key in of_engine}
+    options = {key: value for key, value in wishes.options.items() if key not in of_engine}
+    # Length and batch are chosen later, so that nothing may be at odds with them here.
+    batch_size = wishes.batch_size or max(1, train.get("accumulate", 1))
+    from_json(TrainConfig, {"epochs": sys.maxsize, "batch_size": batch_size, **train})
+    usual = {**entry.options, **entry.by_dataset.get(OWN, {})}
+    from_json(entry.method.config_type, {**usual, **options})
 
 
 def check_choices(setting: Setting, wishes: Wishes, taken: list[Choice]) -> None:
