@@ -61,8 +61,8 @@ def train(
 
     Args:
         setting: a name that `anedl settings` lists, such as "digits" or "cifar100-55/50".
-        method: a name that `anedl methods` lists, "path/to/file.py:ClassName", or the class itself
-            if a file holds it.
+        method: a name that `anedl methods` lists, "path/to/file.py:ClassName", or a class that
+            was imported (not one of the script that runs or of a notebook).
         seed: of the initial weights, the order of images and their augmentation; where a setting
             has a labelled draw for each seed, of that too.
         out: run folder; default: a new temporary folder.

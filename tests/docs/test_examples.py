@@ -15,7 +15,7 @@ from anedl.data.dataset import ArrayImages, Dataset, LabelledImages
 from anedl.errors import ConfigError
 from anedl.fit.flow import Wishes, fit
 from anedl.methods.anedl_config import RELEASED
-from anedl.methods.catalogue import METHODS, PLUS
+from anedl.methods.catalogue import METHODS, PLUS, name_of
 from anedl.presets.folders import digits_folders, read_truth
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,9 +41,16 @@ def test_a_class_that_a_file_holds_is_a_method_like_its_name(tmp_path):
         "digits", module.PseudoLabel, out=tmp_path, epochs=2, epoch_steps=2, pretrain_epochs=1
     )
     assert run.results["method"] == f"{EXAMPLE}:PseudoLabel"
-    of_no_file = type("OfNoFile", (module.PseudoLabel,), {"__module__": "nowhere"})
-    with pytest.raises(ConfigError, match="OfNoFile"):
-        anedl.train("digits", of_no_file)
+    for place in ("nowhere", "__main__"):
+        homeless = type("Homeless", (module.PseudoLabel,), {"__module__": place})
+        with pytest.raises(ConfigError, match="Homeless'"):
+            anedl.train("digits", homeless)
+
+
+def test_a_class_of_the_package_is_the_method_of_its_name():
+    assert name_of(METHODS["ssb"].method) == "ssb"
+    with pytest.raises(ConfigError, match="'anedl', 'anedl-released', 'anedl-plus'"):
+        name_of(METHODS["anedl"].method)
 
 
 def test_a_file_without_the_class_is_refused():

@@ -14,6 +14,7 @@ from anedl.engine.precision import Precision
 from anedl.engine.problem import load_problem
 from anedl.engine.spec import make_spec
 from anedl.engine.train import build_stepper
+from anedl.errors import ConfigError
 from anedl.methods.base import Losses, Progress, Stage
 
 CPU = torch.device("cpu")
@@ -60,6 +61,28 @@ def test_what_a_loss_overwrites_is_the_old_one_in_its_gradient():
         assert module.losses == count
 
 
+class GrowingList(nn.Module):
+    """Appends to a buffer, which a captured step could not."""
+
+    untouched = ()
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.seen = nn.Buffer(torch.zeros(0, 2))
+
+    def loss(self, batch, progress):
+        self.seen = torch.cat([self.seen, batch[None]])
+        return Losses({"ce": (batch * self.weight).sum()})
+
+
+def test_a_buffer_that_grows_is_refused():
+    loss = CompiledLoss(GrowingList())
+    loss(torch.tensor([5.0, 7.0]), None)
+    with pytest.raises(ConfigError, match="shape of its buffer 'seen'"):
+        loss.settle()
+
+
 def stepper_of(method, execution):
     lengths = {"epochs": EPOCHS, "epoch_steps": EPOCH_STEPS, "batch_size": 32}
     spec = make_spec("digits", method, train=lengths)
@@ -77,7 +100,7 @@ def test_a_method_compiled_has_the_eager_gradient(method):
     eager.take_many(8)  # until averages and prototypes are of something
     eager.begin_epoch(Stage.SELF_TRAIN, 2, 0, torch.arange(200))
     differences = []
-    for seed in range(4):
+    for seed in range(5):
         copy_state(eager, compiled)
         batch = eager.draw_batch(eager.row, eager.step)
         progress = Progress(
@@ -94,8 +117,8 @@ def test_a_method_compiled_has_the_eager_gradient(method):
             torch.testing.assert_close(buffer, expected, rtol=1e-3, atol=1e-5, msg=name)
         eager.row.add_(1)
         eager.step.add_(1)
-    # Where a rectifier or a choice stands on its edge, rounding may tip it: in a step, not in all.
-    assert min(differences) < 1e-3, differences
+    # Where a rectifier or a choice stands on its edge, rounding may tip it: in a step or two.
+    assert sorted(differences)[len(differences) // 2] < 1e-3, differences
 
 
 @torch.no_grad()

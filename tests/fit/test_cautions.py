@@ -126,6 +126,7 @@ def test_thresholds_that_judge_the_same_pile_very_differently():
     # A few of many, and a few more of very many, are no cause.
     assert thresholds_disagree(4, 60, 1528) == thresholds_disagree(800, 1000, 1528) == []
     assert thresholds_disagree(0, 0, 0) == thresholds_disagree(5, 5, 5) == []
+    assert thresholds_disagree(300, None, 1528) == [], "new images have no threshold"
 
 
 def test_classes_without_held_out_images_are_told():

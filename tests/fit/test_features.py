@@ -94,7 +94,7 @@ def test_a_call_that_was_cut_off_while_it_looked_goes_on_with_as_many_views(
     assert not (run / "supervised").exists()
     # Whoever forgets to say so does not lose what was looked at.
     for call in (fit, look):
-        with pytest.raises(ConfigError, match="begun here and cut off: go on with it with --resu"):
+        with pytest.raises(ConfigError, match="begun here and has not ended: go on"):
             call(*folders, run, wishes(), lambda text: None)
     said = []
     fit(*folders, run, wishes(resume=True, feature_views=None), said.append)

@@ -128,6 +128,7 @@ def test_the_summary_is_complete_and_what_was_said_agrees(finished):
     assert "note: nothing will be rejected" in text
     assert "4 held-out images cannot certify 5 %" in text
     assert summary["triage"]["unknown"] == 0
+    assert summary["unknown_as_new"] is None, "new images have no threshold"
 
 
 def test_what_makes_the_outcome_doubtful_is_told(finished):
@@ -234,6 +235,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is(
 
 def test_what_depends_on_images_or_length_is_not_refused_before_they_are_known():
     check_options(Wishes(options={"top_m": 3, "pretrain_epochs": 500, "accumulate": 3}))
+    # The release's early views are two; whoever names other views has none of them.
+    check_options(Wishes(method="anedl-released", options={"labelled_views": ["strong"]}))
 
 
 def test_a_backbone_whose_package_is_missing_is_refused_before_any_file_is_read(

@@ -232,7 +232,7 @@ def test_what_a_killed_trial_left_is_taken_away(candidate, larger, run):
 
 def test_a_fit_that_was_cut_after_its_trial_does_not_start_over(larger, run, short):
     (run / TRUNKS_FILE).write_text("{}")
-    with pytest.raises(ConfigError, match="begun here and cut off: go on with it with --resume"):
+    with pytest.raises(ConfigError, match="begun here and has not ended: go on"):
         fit(*larger, run, Wishes(**short), silent)
 
 

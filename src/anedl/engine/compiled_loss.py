@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from anedl.errors import ConfigError
 from anedl.methods.base import Batch, Losses, Method, Progress
 
 
@@ -31,8 +32,19 @@ class CompiledLoss:
         return losses
 
     def settle(self) -> None:
-        """Give the buffers the values that the last loss has for them."""
+        """Give the buffers the values that the last loss has for them.
+
+        Raises:
+            ConfigError: the loss has made a buffer, or one of another shape.
+        """
         buffers = self._buffers()
+        for name, buffer in buffers.items():
+            if name not in self._changed or self._changed[name].shape != buffer.shape:
+                raise ConfigError(
+                    f"the method's loss has changed the shape of its buffer "
+                    f"{name.removeprefix('method.')!r}: make it in __init__, as large as it gets, "
+                    f"and fill it in place"
+                )
         if buffers:
             torch._foreach_copy_(list(buffers.values()), [self._changed[name] for name in buffers])
 

@@ -268,13 +268,7 @@ def _method_config(
 ) -> MethodConfig:
     """The method's options in their layers; those in epochs scaled to the length of the run."""
     config_type = entry.method.config_type
-    stated = {**entry.options, **entry.by_dataset.get(dataset, {})}
-    if train.frozen:
-        stated |= {**entry.frozen, **entry.frozen_by_dataset.get(dataset, {})}
-    for name, dropped in config_type.drops.items():
-        if name in given:
-            stated.pop(dropped, None)
-    options = {**stated, **given}
+    options = layered_options(dataset, entry, train.frozen, given)
     defaults = {a_field.name: field_default(a_field) for a_field in fields(config_type)}
     for name, least in entry.in_epochs.items():
         if name not in given:
@@ -282,6 +276,19 @@ def _method_config(
             share = train.epochs / train_defaults(dataset)["epochs"]
             options[name] = max(least, floor(at_full * share + 0.5))
     return from_json(config_type, options)
+
+
+def layered_options(
+    dataset: str, entry: Entry, frozen: bool, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a method's entry states for a data set, and over it what a user has given."""
+    stated = {**entry.options, **entry.by_dataset.get(dataset, {})}
+    if frozen:
+        stated |= {**entry.frozen, **entry.frozen_by_dataset.get(dataset, {})}
+    for name, dropped in entry.method.config_type.drops.items():
+        if name in given:
+            stated.pop(dropped, None)
+    return {**stated, **given}
 
 
 def default_folder(

@@ -141,12 +141,14 @@ def perhaps_no_strangers(share: ShareEstimate, unknown: int) -> list[str]:
     ]
 
 
-def thresholds_disagree(unknown: int, as_new: int, images: int) -> list[str]:
+def thresholds_disagree(unknown: int, as_new: int | None, images: int) -> list[str]:
     """A caution where new images would be judged very differently from those of the pile.
 
     Of `images` of the pile `unknown` are called so, and `as_new` would be by the threshold for new
-    images. No truth is needed to count either.
+    images; None where there is none. No truth is needed to count either.
     """
+    if as_new is None:
+        return []
     more, fewer = max(unknown, as_new), min(unknown, as_new)
     if not more or more - fewer < DISAGREE * images or more < TIMES * fewer:
         return []

@@ -270,8 +270,8 @@ def _check_folder(labelled: Path, pile: Path, run: Path, resume: bool) -> None:
         )
     if was_cut(run):
         raise ConfigError(
-            f"{run}: a fit was begun here and cut off: go on with it with --resume, or choose "
-            f"another folder"
+            f"{run}: a fit was begun here and has not ended: go on with it with --resume, or "
+            f"choose another folder"
         )
     if foreign := sorted(path.name for path in run.iterdir() if path.name not in LOOKED):
         raise ConfigError(

@@ -83,11 +83,13 @@ def calibrate(judged: dict[str, Judged], level: float) -> tuple[Calibration, Fam
 
 def unknown_as_new(
     calibration: Calibration, familiarity: Familiarity, pile: Judged, gathered: Gathered
-) -> int:
-    """How many images of the pile the threshold for new images would call unknown.
+) -> int | None:
+    """How many images of the pile the threshold for new images would call unknown, if there is one.
 
     Those that people have decided about are left out.
     """
+    if calibration.threshold("new").note:
+        return None
     left = gathered.undecided
     familiar = familiarity.score(torch.from_numpy(pile.features[left])).double().numpy()
     p_values = calibration.p_values(pile.score[left], "new", familiar)

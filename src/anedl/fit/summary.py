@@ -45,7 +45,7 @@ class Outcome:
     confidence: Confidence
     triage: Triage
     clusters: list[Cluster]
-    as_new: int  # images of the pile that the threshold for new ones would call unknown
+    as_new: int | None  # images of the pile that the threshold for new ones would call unknown
 
 
 def tell(summary: dict[str, Any]) -> list[str]:

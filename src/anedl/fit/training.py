@@ -16,7 +16,7 @@ from anedl.engine.model import build_method, choose_device
 from anedl.engine.own import OWN
 from anedl.engine.precision import precision_of
 from anedl.engine.problem import Problem
-from anedl.engine.spec import RunSpec, make_spec, read_spec
+from anedl.engine.spec import RunSpec, layered_options, make_spec, read_spec
 from anedl.engine.task import task_of
 from anedl.engine.train import Surroundings, train
 from anedl.errors import ConfigError, unknown_name
@@ -95,8 +95,8 @@ def check_options(wishes: Wishes) -> None:
     # Length and batch are chosen later, so that nothing may be at odds with them here.
     batch_size = wishes.batch_size or max(1, train.get("accumulate", 1))
     from_json(TrainConfig, {"epochs": sys.maxsize, "batch_size": batch_size, **train})
-    usual = {**entry.options, **entry.by_dataset.get(OWN, {})}
-    from_json(entry.method.config_type, {**usual, **options})
+    for frozen in {False, True} if wishes.frozen is None else {wishes.frozen}:
+        from_json(entry.method.config_type, layered_options(OWN, entry, frozen, options))
 
 
 def check_choices(setting: Setting, wishes: Wishes, taken: list[Choice]) -> None:

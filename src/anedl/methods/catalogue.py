@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -326,18 +325,27 @@ def full_name(name: str) -> str:
 
 
 def name_of(method: type[Method]) -> str:
-    """The name of a class: its file and its own name there, by which a run is repeated.
+    """The name of a class, by which a run is repeated: the catalogue's, or its file and its own.
 
     Raises:
-        ConfigError: no file holds it, such as a class made in a notebook.
+        ConfigError: no file of its own holds it, or the catalogue has several methods of it.
     """
-    try:
-        path = Path(inspect.getfile(method))
-    except (TypeError, OSError) as error:
+    if named := [name for name, entry in METHODS.items() if entry.method is method]:
+        if len(named) > 1:
+            raise ConfigError(
+                f"method {method.__name__}: several methods are of this class; give one of "
+                f"{', '.join(map(repr, named))}"
+            )
+        return named[0]
+    module = sys.modules.get(method.__module__)
+    path = getattr(module, "__file__", None)
+    # The file is run again to load the class, which a script that trains would do for ever.
+    if path is None or method.__module__ == "__main__":
         raise ConfigError(
-            f"method {method!r}: no file holds this class, and what trains a run is recorded and "
-            f"loaded again; write it to mine.py and give 'mine.py:{method.__name__}'"
-        ) from error
+            f"method {method.__name__}: what trains a run is recorded and loaded again from a file "
+            f"of its own; write the class to mine.py, and import it or give "
+            f"'mine.py:{method.__name__}'"
+        )
     return f"{path}:{method.__qualname__}"
 
 
