@@ -339,7 +339,7 @@ def name_of(method: type[Method]) -> str:
         return named[0]
     module = sys.modules.get(method.__module__)
     path = getattr(module, "__file__", None)
-    # The file is run again to load the class, which a script that trains would do for ever.
+    # The file is run again to load the class, and a script would train again with it.
     if path is None or method.__module__ == "__main__":
         raise ConfigError(
             f"method {method.__name__}: what trains a run is recorded and loaded again from a file "

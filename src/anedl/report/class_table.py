@@ -59,9 +59,8 @@ def class_table(run: Run, pile: Pile, judged: Judged) -> ClassTable:
     below = f", with a score below {cut}" if cut else ""
     caption = (
         f"Of the {judged.what}: error, before anything is rejected; turned away as unknown{below}; "
-        "found, "
-        "that is not turned away and named rightly; precision, the share of right ones among those "
-        "answered with the class"
+        "found, that is not turned away and named rightly; precision, the share of right ones "
+        "among those answered with the class"
         + ("" if judged.inlier.all() else ", outliers among them counted as wrong")
         + f". Of the {'pile' if run.is_own else 'pool'}: {_pile_words(pile)}."
     )
