@@ -1,8 +1,10 @@
 """The ledger that comes with the project, and the comparisons that the documents show of it."""
 
 import argparse
+import re
 import shlex
 import statistics
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from anedl.engine.differences import differing_options
 from anedl.engine.spec import make_spec
 from anedl.ledger import read_ledger
 from anedl.methods.catalogue import METHODS
+from anedl.methods.default import DEFAULT_METHOD
 
 ROOT = Path(__file__).parents[2]
 SHOWN_NAMES = {
@@ -90,17 +93,69 @@ def spread_of_scores(figures, score):
     return spread([one.auroc[score] for one in figures])
 
 
+def spec_of(words):
+    """What `anedl train` with these words would run."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, words)
+    given = parser.parse_args(words)
+    return make_spec(
+        given.setting, given.method or DEFAULT_METHOD, given.seed, given.fold, given.dev,
+        given.pool_limit, given_options(given, "train"), given_options(given, "options"),
+        given.budget or "full",
+    )  # fmt: skip
+
+
+def run_of(runs, words):
+    """The recorded run of a command on CIFAR-100 with seed 1."""
+    digest = spec_of(["cifar100-55/50", "--seed", "1", *words]).digest
+    (found,) = [run for run in runs if run.config_hash == digest]
+    return found
+
+
+def table_rows(page, title):
+    """The cells of every row of the first table after a heading."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = text[text.index(f"\n{title}\n") :].splitlines()
+    rows = list(dropwhile(lambda line: not line.startswith("|"), lines))
+    rows = list(takewhile(lambda line: line.startswith("|"), rows))
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+def test_the_readme_shows_what_the_ledger_holds_of_photographs(runs):
+    """Its rows of one run; the others are means of two seeds."""
+    checked = 0
+    for name, error, auroc, count, steps, options in table_rows(
+        "README.md", "### CIFAR-100 beside the paper"
+    ):
+        if count != "1":
+            continue
+        run = run_of(runs, shlex.split(options.strip("`")))
+        shown = (error.strip("*"), auroc.strip("*"), steps)
+        last = (f"{run.last.error:.1f}", f"{run.last.auroc['score']:.1f}", f"{run.steps:,}")
+        assert shown == last, name
+        checked += 1
+    assert checked >= 5
+
+
+def test_the_comparison_on_photographs_shows_what_the_ledger_holds(runs):
+    """A star means `--schedule cosine`; what else differs stands beside the method's name."""
+    rows = table_rows("docs/reproduction.md", "## A quarter of the length")
+    for name, *figures in rows:
+        method, *options = re.findall(r"`([^`]+)`", name)
+        words = ["--budget", "fast", "--method", method, *shlex.split(" ".join(options))]
+        if "*" in name:
+            words += ["--schedule", "cosine"]
+        last = run_of(runs, words).last
+        areas = (last.auroc["score"], last.auroc["max_softmax"])
+        expected = [f"{value:.1f}" for value in (last.error, *areas)]
+        assert [figure.strip("*") for figure in figures[:3]] == expected, name
+    assert len(rows) >= 10
+
+
 def test_every_command_gives_the_run_it_stands_for(runs):
     """Also when a method's defaults have changed since: what it then had is in the command."""
     for run in runs:
-        words = shlex.split(run.command)[2:]
-        parser = argparse.ArgumentParser()
-        add_arguments(parser, words)
-        given = parser.parse_args(words)
-        spec = make_spec(
-            given.setting, given.method, given.seed, given.fold, given.dev, given.pool_limit,
-            given_options(given, "train"), given_options(given, "options"), given.budget or "full",
-        )  # fmt: skip
+        spec = spec_of(shlex.split(run.command)[2:])
         assert spec.digest == run.config_hash, run.command
         stated = differing_options(spec.to_json())
         assert {name: stated[name] for name in run.options} == run.options, run.command

@@ -5,6 +5,7 @@
     anedl ledger --setting cifar100-55/50 --method anedl
     anedl ledger --dev
     anedl ledger --out results/ledger.html
+    anedl ledger --setting digits --budget full --picture digits.png
 
 The ledger is a folder: RESULTS/runs/ holds one small file a run, RESULTS/published.json the
 published numbers. Runs of different lengths, on development splits or with other options are never
@@ -14,15 +15,17 @@ averaged together.
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anedl.errors import unknown_name
+from anedl.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from anedl.ledger.entry import LedgerRun
     from anedl.ledger.published import Published
     from anedl.ledger.render import Format
+    from anedl.ledger.table import Ledger
 
 SUFFIXES: "dict[str, Format]" = {".md": "markdown", ".html": "html", ".htm": "html"}
 
@@ -42,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         "--method", help="show this method only: a name, or path/to/file.py:ClassName"
     )
     parser.add_argument(
+        "--budget", choices=("full", "fast", "custom"), help="show the runs of this budget only"
+    )
+    parser.add_argument(
+        "--steps", type=int, nargs="+", metavar="N", help="show the runs of these lengths only"
+    )
+    parser.add_argument(
         "--dev", action="store_true",
         help="show the runs on development splits alone (otherwise a terminal shows all others "
         "and a file has both)",
@@ -51,6 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
         help="form of the tables (default: by the name of --out, else terminal)",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE", help="write there instead of printing")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE",
+        help="draw the shown runs as bars into this PNG: AUROC and error of the last models",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.setting,
         arguments.method,
     )
+    runs = [run for run in runs if _has_length(run, arguments.budget, arguments.steps)]
     suffix = arguments.out.suffix.lower() if arguments.out else ""
     form = arguments.format or SUFFIXES.get(suffix, "terminal")
     of_trials = [run for run in runs if run.development]
@@ -84,13 +98,44 @@ def run(arguments: argparse.Namespace) -> int:
         runs = of_tests
         if of_trials:
             left_out = f"Runs on development splits: {len(of_trials)}, shown by --dev."
-    text = render(build_ledger(runs, published), form, arguments.results, left_out)
+    ledger = build_ledger(runs, published)
+    if arguments.budget is not None or arguments.steps is not None:
+        # Which published numbers we lack is a question to all runs, not to those of one length.
+        ledger = replace(ledger, missing=())
+    if arguments.picture is not None:
+        # Trials are of other images than tests: no bar of one beside a bar of the other.
+        alike = of_trials if arguments.dev else of_tests
+        print(_drawn(build_ledger(alike, published), arguments.picture), file=sys.stderr)
+    text = render(ledger, form, arguments.results, left_out)
     if arguments.out is None:
         print(text, end="")
     else:
         write_text(arguments.out, text)
         print(arguments.out)
     return 0
+
+
+def _has_length(run: "LedgerRun", budget: str | None, steps: list[int] | None) -> bool:
+    return budget in (None, run.budget) and (steps is None or run.steps in steps)
+
+
+def _drawn(ledger: "Ledger", path: Path) -> Path:
+    """Write the picture of a ledger.
+
+    Raises:
+        ConfigError: the file is to be anything but a PNG.
+        AnedlError: there is nothing to draw, or too much.
+    """
+    from anedl.files import replacing
+    from anedl.ledger.picture import picture_of
+    from anedl.report.canvas import to_png
+
+    if path.suffix.lower() != ".png":
+        raise ConfigError(f"--picture {path}: pictures are written as PNG; call it NAME.png")
+    content = to_png(picture_of(ledger))
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return path
 
 
 def _command(folder: Path) -> str | None:

@@ -11,7 +11,6 @@ from PIL import Image
 
 from anedl.data.augment.host import HostAugment
 from anedl.errors import AnedlError
-from anedl.evaluation.summary import mean_std
 from anedl.files import replacing
 from anedl.presets.cells import ANEDL
 from anedl.presets.experiment import Row
@@ -25,10 +24,9 @@ from anedl.presets.tables import (
     places,
     published_figure,
 )
+from anedl.report.bars import Bar, Panel, bars_figure
 from anedl.report.canvas import (
-    FAINT,
     FIRST,
-    INK,
     PAGE_WIDTH,
     SECOND,
     legend,
@@ -43,7 +41,6 @@ from anedl.report.run_folder import Run, read_run
 from anedl.views import View
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LONGEST_LABEL = 44
@@ -89,7 +86,7 @@ def save_figure(outcome: Outcome, data_root: Path | None = None) -> Drawn:
     elif experiment.drawing == "case-study":
         figure = case_figure(outcome, rows, data_root)
     else:
-        figure = bars_figure(outcome, rows)
+        figure = outcome_figure(outcome, rows)
     settings = [setting.replace("/", "-") for setting in dict.fromkeys(r.setting for r in rows)]
     kinds = ["fast" if terms.budget == "fast" else "", "dev" if terms.development else ""]
     where = settings if len(settings) == 1 else [f"{len(settings)}-settings"]
@@ -128,65 +125,33 @@ def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
 
 
-def bars_figure(outcome: Outcome, rows: list[Row]) -> "Figure":
-    """A panel a setting and measure: a bar a row, a dot a run, a line where the published mean is.
-
-    Bars begin at zero, so that their lengths compare; the numbers tell what lengths cannot.
-    """
+def outcome_figure(outcome: Outcome, rows: list[Row]) -> "Figure":
+    """A row of panels for each setting, a panel for each measure."""
     experiment = outcome.experiment
-    settings = list(dict.fromkeys(row.setting for row in rows))
-    counts = [sum(row.setting == setting for row in rows) for setting in settings]
-    figure = new_figure(PAGE_WIDTH * 1.2, 0.8 * len(settings) + 0.34 * len(rows) + 0.3)
-    panels = figure.subplots(
-        len(settings),
-        len(experiment.measures),
-        squeeze=False,
-        height_ratios=[n + 1 for n in counts],
+    settings = dict.fromkeys(row.setting for row in rows)
+    return bars_figure(
+        [
+            [
+                _panel(outcome, [row for row in rows if row.setting == setting], across)
+                for across in range(len(experiment.measures))
+            ]
+            for setting in settings
+        ]
     )
-    for down, setting in enumerate(settings):
-        of_setting = [row for row in rows if row.setting == setting]
-        for across, measure in enumerate(experiment.measures):
-            axes = panels[down][across]
-            for height, row in enumerate(of_setting):
-                _bar(axes, height, outcome, row, across)
-            names = [shortened(row.label, LONGEST_LABEL) for row in of_setting]
-            shown = names if across == 0 else [""] * len(names)
-            axes.set_yticks(range(len(names)), shown, parse_math=False)
-            axes.set_ylim(len(names) - 0.4, -0.6)
-            axes.set_xlim(left=0)
-            # Room for the numbers, not for more than there can be.
-            axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 100])
-            axes.set_title(f"{setting}: {NAMES[measure]} (%)", fontsize=10, parse_math=False)
-            axes.tick_params(colors=FAINT)
-            tidy(axes)
-            axes.grid(False, axis="y")
-    said = "bar: mean of the last models; dot: a run"
-    if any(outcome.published_of(row) for row in rows):
-        said += "; line: published"
-    figure.supxlabel(said, fontsize=8, color=FAINT)
-    return figure
 
 
-def _bar(axes: "Axes", height: int, outcome: Outcome, row: Row, across: int) -> None:
+def _panel(outcome: Outcome, rows: list[Row], across: int) -> Panel:
     measure = outcome.experiment.measures[across]
-    values = figure_of(row, outcome.runs_of(row), measure, "last")
-    if not values:
-        return
-    mean, std = mean_std(values)
-    axes.barh(height, mean, height=0.62, color=FIRST if row.method == ANEDL else "#BBBBBB")
-    axes.plot(values, [height] * len(values), "o", color=INK, markersize=3)
-    published = published_figure(outcome.published_of(row), measure)
-    reach = max(mean, *values)
-    text = f"{mean:.1f}" if std is None else f"{mean:.1f} ± {std:.1f}"
-    if published is not None:
-        axes.vlines(published.mean, height - 0.38, height + 0.38, color=SECOND, linewidth=2)
-        # Behind the line, or it would lie under the text; unless there is room for that before it,
-        # where nobody takes it for the line's figure.
-        has_room = published.mean > (1 + 0.05 * len(text)) * reach
-        reach = reach if has_room else max(reach, published.mean)
-    axes.annotate(text, (reach, height), (4, 0), textcoords="offset points", va="center",
-                  fontsize=8, color=INK)  # fmt: skip
-    axes.margins(x=0.25)
+    bars = [
+        Bar(
+            shortened(row.label, LONGEST_LABEL),
+            figure_of(row, outcome.runs_of(row), measure, "last"),
+            published_figure(outcome.published_of(row), measure),
+            stressed=row.method == ANEDL,
+        )
+        for row in rows
+    ]
+    return Panel(f"{rows[0].setting}: {NAMES[measure]} (%)", bars)
 
 
 def over_m_figure(outcome: Outcome, rows: list[Row]) -> "Figure":
