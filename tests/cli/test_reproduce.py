@@ -92,6 +92,39 @@ def test_a_dry_run_says_which_device_each_run_takes_and_which_share_them(
     assert ("GPUs share it" in printed) is shared
 
 
+def test_a_dry_run_says_what_the_seeds_of_a_row_share_once(capsys):
+    words = ["reproduce", "table1", "--setting", "cifar100-55/50", "digits", "--methods",
+             "anedl-released", "openmatch", "--seeds", "1", "2", "3", "--dry-run"]  # fmt: skip
+    assert main(words) == 0
+    blocks, heading = {}, ""
+    for line in capsys.readouterr().out.splitlines():
+        if line.startswith("missing"):
+            blocks[heading].append(line)
+        elif ": " in line and "steps a run" in line:
+            heading = line
+            blocks[heading] = []
+    assert [len(commands) for commands in blocks.values()] == [3, 3, 3, 3]
+    for heading, commands in blocks.items():
+        setting, _, rest = heading.partition(", ")
+        method = rest.partition(":")[0]
+        assert all(setting in command and method in command for command in commands)
+        assert ("90.3 ± 0.1" in heading) == (setting != "digits" and method == "anedl-released")
+
+
+def test_a_table_says_where_the_other_measure_of_its_runs_is(capsys, tmp_path):
+    words = ["--setting", "digits", "--methods", "supervised", "--seeds", "1", "--quiet"]
+    assert main(["reproduce", "table1", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "AUROC, last" in printed
+    assert "error of the same runs: the same command with table2" in printed
+    folders = list(tmp_path.rglob("config.json"))
+    assert main(["reproduce", "table2", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "error, last" in printed
+    assert "AUROC of the same runs: the same command with table1" in printed
+    assert list(tmp_path.rglob("config.json")) == folders
+
+
 def test_a_printed_command_lands_where_the_experiment_looks_for_it(capsys, tmp_path):
     words = ["reproduce", "ablation-ano", "--setting", "digits", "--seeds", "1", "--runs",
              "some where", "--device", "cpu", "--epochs", "2", "--epoch-steps", "3",

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from anedl.presets.jobs import Done, Place
     from anedl.presets.reproduce import Terms
 
+# Both are of the same runs: what the one leaves out, and the name of the one that shows it.
+OTHER_TABLE = {"table1": ("error", "table2"), "table2": ("AUROC", "table1")}
+
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare what to reproduce and on what terms; the options depend on the rows' methods."""
@@ -146,6 +149,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"no figure: {error}", file=sys.stderr)
         else:
             print(f"\nfigure: {drawn}")
+        if experiment.name in OTHER_TABLE:
+            measure, other = OTHER_TABLE[experiment.name]
+            print(f"{measure} of the same runs: the same command with {other}, which finds them")
     for done in outcome.failures:
         print(f"failed: {done.job.folder}: {done.error}", file=sys.stderr)
     return 1 if outcome.failures else 0
@@ -200,7 +206,7 @@ def _print_list() -> None:
 
 
 def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> None:
-    """One block a run: where it stands, its command, steps, time, published score."""
+    """For each row its steps, time and published score, then where each run stands, and how."""
     from anedl.ledger.entry import read_ledger
     from anedl.ledger.published import published_file, read_published
     from anedl.ledger.rows import format_duration
@@ -217,9 +223,8 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
     # Several are for the bench, and one run takes one of them.
     where = [] if names == ["auto"] or len(names) > 1 else ["--device", *names]
     where += [] if place.data_root is None else ["--data", str(place.data_root)]
+    told = ""
     for one in planned:
-        more = [*where, "--out", str(one.folder), *(["--resume"] if one.state == "cut" else [])]
-        command = one.row.command(one.seed, terms.budget, terms.development, terms.train, more)
         item = one.row.published(published, experiment.published_as) if terms.comparable else None
         scores = [
             f"{NAMES[measure]} {figure.mean}" + ("" if figure.std is None else f" ± {figure.std}")
@@ -227,9 +232,16 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
             if (figure := published_figure(item, measure)) is not None
         ]
         said = f"{', '.join(scores)} ({item.source})" if item and scores else "nothing"
-        time_said = stated(expected_time(one.spec, recorded))
+        about = (
+            f"{one.row.setting}, {one.row.label}: {one.spec.train.steps:,} steps a run, "
+            f"{stated(expected_time(one.spec, recorded))}; published: {said}"
+        )
+        if about != told:  # once for the seeds of a row
+            print(about)
+            told = about
+        more = [*where, "--out", str(one.folder), *(["--resume"] if one.state == "cut" else [])]
+        command = one.row.command(one.seed, terms.budget, terms.development, terms.train, more)
         print(f"{one.state:<9} {command}")
-        print(f"{'':<9} {one.spec.train.steps:,} steps, {time_said}; published: {said}")
         if one.state == "missing" and one.spec.digest in digests:
             print(f"{'':<9} recorded, but single images are shown, which are in its folder alone")
     left = to_train(planned)
