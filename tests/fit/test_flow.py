@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from anedl.review.decisions import DecisionLog
 from anedl.triage.verdict import STATES
 
 CLASSES = {"bars", "rows", "spots"}
+RUN_FILES = Path(__file__).parents[2] / "docs" / "run-files.md"
 SHORT_LOOK = {"workers": 0, "quiet": True}
 
 
@@ -129,6 +131,24 @@ def test_the_summary_is_complete_and_what_was_said_agrees(finished):
     assert "4 held-out images cannot certify 5 %" in text
     assert summary["triage"]["unknown"] == 0
     assert summary["unknown_as_new"] is None, "new images have no threshold"
+
+
+def fields_of(value):
+    """Every key of nested objects and of the objects in lists."""
+    if isinstance(value, list):
+        return set().union(*map(fields_of, value))
+    if not isinstance(value, dict):
+        return set()
+    return {*value, *fields_of(list(value.values()))}
+
+
+def test_every_field_of_the_summary_is_described(finished):
+    summary = json.loads((finished[0].folder / "fit.json").read_text(encoding="utf-8"))
+    described = RUN_FILES.read_text(encoding="utf-8")
+    described = described.split("## `fit.json`\n")[1].split("\n## ")[0]
+    # These are keyed by names of the user's or of options.
+    by_name = {*summary["choices"], *summary["training"], *fields_of(summary["asked"])}
+    assert fields_of(summary) - by_name <= set(re.findall(r"`([a-z_]+)`", described))
 
 
 def test_what_makes_the_outcome_doubtful_is_told(finished):
