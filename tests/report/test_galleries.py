@@ -199,3 +199,5 @@ def test_numbers_below_images_share_their_places():
     assert number_writer(np.array([3.0, 42.0]))(3.14159) == "3.1"
     assert number_writer(np.array([3.0, 4200.0]))(3141.59) == "3142"
     assert number_writer(np.array([3.0, -np.inf]))(3.14159) == "3.14"
+    assert number_writer(np.array([3.0, -2.0]))(-2.0) == "\N{MINUS SIGN}2.00"
+    assert number_writer(np.array([3.0, -2.0]))(-0.001) == "0.00"

@@ -568,7 +568,7 @@ def test_numbers_have_a_minus_and_names_their_hyphens():
         tight("-1.7 points (-8.5 to +4.4, 3 %)")
         == "−1.7 points (−8.5 to +4.4, 3\N{NO-BREAK SPACE}%)"
     )
-    for text in ("--minutes 5", "2026-11-19", "wrn-10-1", "1e-5", "a.-3"):
+    for text in ("--minutes 5", "2026-11-19", "wrn-10-1", "1e-5", "a.-3", "photos/-3.png"):
         assert tight(text) == text
 
 

@@ -290,4 +290,5 @@ def number_writer(values: Array) -> Callable[[float], str]:
     """How to write these numbers below an image: about three digits, all to the same place."""
     largest = float(np.abs(values[np.isfinite(values)]).max(initial=0))
     digits = 2 if largest < 10 else 1 if largest < 100 else 0
-    return lambda value: f"{value:.{digits}f}"
+    # "z": what rounds to nothing has no sign.
+    return lambda value: f"{value:z.{digits}f}".replace("-", "\N{MINUS SIGN}")

@@ -155,7 +155,7 @@ def paragraphs(text: str) -> list[tuple[str, bool]]:
     return [(words, is_item) for words, is_item in joined_lines if words]
 
 
-MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
+MINUS = re.compile(r"(?<![\w./=-])-(?=\d)")
 
 
 def tight(text: str) -> str:
