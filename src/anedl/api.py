@@ -60,7 +60,8 @@ def train(
     """Train `method` on `setting` and return the run.
 
     Args:
-        setting: a name that `anedl settings` lists, such as "digits" or "cifar100-55/50".
+        setting: a name that `anedl settings` lists, such as "digits" or "cifar100-55/50", or other
+            counts of such a data set: "cifar100-20/4" has 20 known classes with 4 labels each.
         method: a name that `anedl methods` lists, "path/to/file.py:ClassName", or a class that
             was imported (not one of the script that runs or of a notebook).
         seed: of the initial weights, the order of images and their augmentation; where a setting

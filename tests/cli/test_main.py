@@ -8,6 +8,16 @@ from anedl import __version__
 from anedl.cli import COMMANDS, main
 
 
+def test_settings_of_other_counts_are_shown_before_they_are_trained(capsys):
+    assert main(["settings", "cifar100-20/4", "digits", "--json"]) == 0
+    mine, digits = json.loads(capsys.readouterr().out)
+    assert mine["setting"] == "cifar100-20/4"
+    assert (mine["labelled"], mine["pool_outliers"]) == (80, 40_000)
+    assert digits["setting"] == "digits"
+    assert main(["settings", "cifar100-21/4"]) == 1
+    assert "in steps of 5" in capsys.readouterr().err
+
+
 def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit) as exit_info:
         main(["--help"])

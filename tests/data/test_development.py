@@ -10,6 +10,7 @@ from anedl.data.development import development_split
 from anedl.data.protocol import UNKNOWN, draw_split
 from anedl.data.settings import SETTINGS, get_setting
 from anedl.data.split_file import read_split, write_split
+from anedl.engine.spec import make_spec
 from anedl.errors import ConfigError, DataError
 
 
@@ -157,6 +158,15 @@ def test_another_settings_split_is_refused():
         development_split(get_setting("cifar10-6/50"), base, train_labels)
     with pytest.raises(ConfigError, match="got a development split of digits"):
         development_split(get_setting("digits"), split, train_labels)
+
+
+def test_too_few_known_classes_have_no_development_split():
+    with pytest.raises(ConfigError, match="of 2 known classes none can play unknown"):
+        draw("digits-2/3")
+    with pytest.raises(ConfigError, match="none can play unknown"):
+        make_spec("cifar100-5/50", "fixmatch", development=True)
+    setting, _, split, _ = draw("cifar100-10/4")
+    assert setting.num_known - len(split.known_classes) == 5, "a family plays unknown as a whole"
 
 
 def test_one_validation_image_is_too_few():

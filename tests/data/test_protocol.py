@@ -152,6 +152,15 @@ def test_cifar100_settings_share_the_draw_of_a_class():
     assert set(few.validation) < set(many.validation)
 
 
+def test_other_counts_share_the_draw_of_the_named_ones():
+    named, few, less = draw("cifar100-55/50"), draw("cifar100-55/4"), draw("cifar100-20/4")
+    assert set(few.labelled) < set(named.labelled)
+    assert np.array_equal(few.validation, named.validation)
+    assert set(less.labelled) < set(few.labelled)
+    assert set(less.known_classes) < set(few.known_classes)
+    assert np.array_equal(less.test, named.test)
+
+
 def test_one_fold_settings_refuse_a_second():
     with pytest.raises(ConfigError, match="fold 0 only; vary the seed"):
         draw("imagenet30-20/130", fold=1)

@@ -1,11 +1,12 @@
 import dataclasses
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
 from anedl.data.cifar import CIFAR100_COARSE
-from anedl.data.settings import ALIASES, SETTINGS, get_setting
+from anedl.data.settings import ALIASES, SETTINGS, _of_counts, get_setting, is_setting
 from anedl.errors import ConfigError
 
 # name: pool inliers, pool outliers, share selected, M, classes that play unknown in development
@@ -94,8 +95,78 @@ def test_aliases_lead_to_their_setting():
 
 
 def test_an_unknown_setting_suggests_a_near_one():
-    with pytest.raises(ConfigError, match=r"unknown setting 'cifar100-55/5'.*cifar100-55/50"):
-        get_setting("cifar100-55/5")
+    with pytest.raises(ConfigError, match=r"unknown setting 'cifar100-55/'.*cifar100-55/50"):
+        get_setting("cifar100-55/")
+    with pytest.raises(ConfigError, match=r"unknown setting 'cifar-6/50'.*DATASET-K/n, of cifar10"):
+        get_setting("cifar-6/50")
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=lambda setting: setting.name)
+def test_named_settings_are_what_their_counts_make(setting):
+    name = f"{setting.dataset}-{setting.num_known}/{setting.labelled_per_class}"
+    made = _of_counts(setting.dataset, setting.num_known, setting.labelled_per_class)
+    assert made == dataclasses.replace(setting, name=name)
+    assert get_setting(name) == setting
+
+
+@pytest.mark.parametrize(
+    ("name", "inliers", "outliers", "share", "top_m", "unknowns"),
+    [
+        ("cifar10-6/4", 6 * 4946, 20_000, 0.42, 3, 2),
+        ("cifar10-4/25", 4 * 4925, 30_000, 0.28, 2, 1),
+        ("cifar10-2/25", 2 * 4925, 40_000, 0.14, 1, 0),
+        ("cifar100-20/25", 20 * 425, 40_000, 0.12, 10, 5),
+        ("cifar100-5/400", 5 * 50, 47_500, 0.01, 2, 0),
+        ("cifar100-55/4", 55 * 446, 22_500, 0.37, 25, 10),
+        ("imagenet30-10/50", 10 * 1120, 26_000, 0.21, 5, 2),
+        ("miniimagenet-20/5", 20 * 445, 40_000, 0.13, 10, 4),
+        ("digits-9/2", 969, 120, 0.63, 4, 2),
+    ],
+)
+def test_other_counts_follow_the_same_rules(name, inliers, outliers, share, top_m, unknowns):
+    setting = get_setting(name)
+    assert setting.name == name
+    assert (setting.pool_inliers, setting.pool_outliers) == (inliers, outliers)
+    assert setting.oracle_share == share
+    assert (setting.top_m, setting.development_unknowns) == (top_m, unknowns)
+
+
+def test_more_known_classes_include_the_fewer():
+    for dataset, counts in {
+        "cifar10": range(2, 10),
+        "cifar100": range(5, 100, 5),
+        "digits": range(2, 10),
+    }.items():
+        known = [set(get_setting(f"{dataset}-{count}/3").known_classes) for count in counts]
+        assert [len(classes) for classes in known] == list(counts)
+        assert all(fewer < more for fewer, more in pairwise(known))
+    assert get_setting("cifar100-20/3").known_classes == tuple(
+        fine for fine in range(100) if CIFAR100_COARSE[fine] < 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("cifar100-21/4", "5 to 95 can be known in steps of 5"),
+        ("cifar100-100/4", "5 to 95 can be known"),
+        ("cifar10-1/4", "2 to 9 can be known"),
+        ("cifar10-10/4", "2 to 9 can be known"),
+        ("cifar10-6/4950", "4949 labelled images at most, for 50 validate or test"),
+        ("digits-6/107", "106 labelled images at most"),
+        ("digits-6/0", "unknown setting"),
+        ("digits-06/3", "unknown setting"),
+    ],
+)
+def test_counts_that_a_data_set_cannot_have_are_refused(name, said):
+    with pytest.raises(ConfigError, match=said):
+        get_setting(name)
+    assert not is_setting(name)
+
+
+def test_at_most_labels_a_pool_image_of_each_known_class_is_left():
+    assert get_setting("cifar10-6/4949").pool_inliers == 6
+    assert is_setting("digits-6/106")
 
 
 def test_seeds_become_folds():

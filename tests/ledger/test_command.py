@@ -108,7 +108,7 @@ def test_a_method_from_a_file_is_found_by_the_path_that_trained_it(results, a_ru
 
 @pytest.mark.parametrize(
     ("flag", "name", "near"),
-    [("--setting", "cifar10-6/5", "cifar10-6/50"), ("--method", "anedel", "anedl")],
+    [("--setting", "cifar10-6/", "cifar10-6/50"), ("--method", "anedel", "anedl")],
 )
 def test_an_unknown_name_suggests_the_nearest(results, capsys, flag, name, near):
     assert main(["ledger", "--results", str(results), flag, name]) == 1

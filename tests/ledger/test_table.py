@@ -79,6 +79,8 @@ def test_draws_by_another_rule_stand_apart(a_run):
     assert [group.seeds for group in groups_of(own + same_fold)] == [[0, 1, 2], [1, 2]]
     one_draw = [a_run(seed, setting="imagenet30-20/130", fold=0) for seed in (0, 1, 2)]
     assert [group.seeds for group in groups_of(one_draw)] == [[0, 1, 2]]
+    other_counts = [a_run(seed, setting="imagenet30-10/50", fold=0) for seed in (0, 1, 2)]
+    assert [group.seeds for group in groups_of(other_counts)] == [[0, 1, 2]]
 
 
 def test_a_study_on_one_fold_keeps_the_seed_whose_own_fold_that_is(a_run):

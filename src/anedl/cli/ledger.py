@@ -156,17 +156,16 @@ def chosen(
     Raises:
         ConfigError: neither we nor the ledger know such a name.
     """
-    from anedl.data.settings import ALIASES, SETTINGS
+    from anedl.data.settings import get_setting
     from anedl.engine.differences import portable_name
     from anedl.ledger.published import published_name
     from anedl.methods.catalogue import METHODS
 
     items: list[LedgerRun | Published] = [*runs, *published]
     if setting is not None:
-        setting = ALIASES.get(setting, setting)
-        known = {*SETTINGS, *(item.setting for item in items)}
+        known = {item.setting for item in items}
         if setting not in known:
-            raise unknown_name("setting", setting, known)
+            setting = get_setting(setting).name
         runs = [item for item in runs if item.setting == setting]
         published = [item for item in published if item.setting == setting]
     if method is not None:

@@ -1,17 +1,27 @@
-"""List the benchmark settings with their counts."""
+"""List the benchmark settings with their counts.
+
+    anedl settings
+    anedl settings cifar100-20/4 cifar10-4/25     # any K known classes with n labels each
+
+The settings of the paper have a name in the list. Any other counts of the same data sets make a
+setting too, by the same rules: DATASET-K/n, of cifar10, cifar100, imagenet30, miniimagenet, digits.
+"""
 
 import argparse
 import json
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
-    """Declare the form of the answer."""
+    """Declare which settings, and the form of the answer."""
+    parser.add_argument(
+        "settings", nargs="*", metavar="SETTING", help="these alone, also of counts of your own"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one row a setting."""
-    from anedl.data.settings import SETTINGS
+    from anedl.data.settings import SETTINGS, get_setting
 
     rows = [
         {
@@ -26,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
             "O": setting.oracle_share,
             "backbone": setting.backbone,
         }
-        for setting in SETTINGS.values()
+        for setting in map(get_setting, arguments.settings or SETTINGS)
     ]
     if arguments.json:
         print(json.dumps(rows, indent=2))

@@ -25,7 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
     """Declare what to run; the method's own options depend on which method is named."""
     # Listing a hundred flags before the description would bury it.
     parser.usage = "anedl train SETTING [--method METHOD] [--seed N] [options]"
-    parser.add_argument("setting", nargs="?", help="see `anedl settings`")
+    parser.add_argument(
+        "setting",
+        nargs="?",
+        help="see `anedl settings`; also DATASET-K/n, K known classes with n labels each",
+    )
     # No defaults here: what is given beside --config must be told from what is not.
     parser.add_argument(
         "--method",

@@ -36,6 +36,7 @@ def development_split(setting: Setting, split: Split, train_labels: IntArray) ->
         raise ConfigError(
             f"setting {setting.name}: a development split needs 2 validation images a class or more"
         )
+    setting.check_development()
     # Keyed by data set and K, not by the number of labels, so that all label counts of a fold
     # are developed against the same unknown classes.
     key = f"{setting.dataset}-{setting.num_known}/development/fold-{split.fold}"

@@ -1,11 +1,14 @@
 """The named settings: which classes are known, how many labels each has, and what goes with that.
 
-A name reads `dataset-K/n`: K known classes with n labelled images each. The counts are those of the
-paper's experiments; `draw_split` turns a setting and a fold into indices.
+A name reads `dataset-K/n`: K known classes with n labelled images each. The named ones have the
+counts of the paper's experiments; any other counts make a setting by the same rules.
+`draw_split` turns a setting and a fold into indices.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
@@ -81,6 +84,14 @@ class Setting:
         """The family of a class; its own label where classes stand alone."""
         return label if self.class_groups is None else self.class_groups[label]
 
+    def check_development(self) -> None:
+        """Raise `ConfigError` where too few classes are known for some of them to play unknown."""
+        if self.development_unknowns < 1:
+            raise ConfigError(
+                f"setting {self.name}: of {self.num_known} known classes none can play unknown, so "
+                f"there is no development split"
+            )
+
     def fold_of(self, seed: int) -> int:
         """The fold that a run with this seed uses."""
         if seed < 0:
@@ -89,15 +100,30 @@ class Setting:
 
 
 def get_setting(name: str) -> Setting:
-    """The setting of that name, or of that alias.
+    """The setting of that name, of that alias, or of those counts.
 
     Raises:
-        ConfigError: there is none; the message suggests the nearest names.
+        ConfigError: there is none; the message suggests the nearest names, or says which counts
+            the data set allows.
     """
     canonical = ALIASES.get(name, name)
-    if canonical not in SETTINGS:
-        raise unknown_name("setting", name, SETTINGS)
-    return SETTINGS[canonical]
+    if canonical in SETTINGS:
+        return SETTINGS[canonical]
+    counted = COUNTED.fullmatch(canonical)
+    if counted is None or counted["dataset"] not in KNOWN_FIRST:
+        unknown = unknown_name("setting", name, SETTINGS)
+        datasets = ", ".join(KNOWN_FIRST)
+        raise ConfigError(f"{unknown}; other counts are named DATASET-K/n, of {datasets}")
+    return _of_counts(counted["dataset"], int(counted["known"]), int(counted["labels"]))
+
+
+def is_setting(name: str) -> bool:
+    """Whether `get_setting` knows it."""
+    try:
+        get_setting(name)
+    except ConfigError:
+        return False
+    return True
 
 
 def _cifar10(labels: int, oracle_share: float) -> Setting:
@@ -237,4 +263,60 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
 )
 
 # 130 of 1,300 is the "10 %" of the published tables.
-ALIASES: Mapping[str, str] = MappingProxyType({"imagenet30-20/10%": "imagenet30-20/130"})
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {"imagenet30-20/10%": "imagenet30-20/130", "digits-6/3": "digits"}
+)
+
+# The selected share of the pool's inliers in the authors' code, at 80 classes of CIFAR-100.
+SELECTED_OF_INLIERS = 0.71
+# About the share of known classes that play unknown in the development splits of the named ones.
+PLAYING_UNKNOWN = 0.18
+
+COUNTED = re.compile(r"(?P<dataset>[a-z0-9]+)-(?P<known>[1-9][0-9]*)/(?P<labels>[1-9][0-9]*)")
+# The classes of each data set in the order in which they are known.
+KNOWN_FIRST: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {
+        "cifar10": (2, 3, 4, 5, 6, 7, 0, 1, 8, 9),  # the animals, then the vehicles
+        "cifar100": tuple(sorted(range(100), key=lambda fine: (CIFAR100_COARSE[fine], fine))),
+        "imagenet30": tuple(range(30)),
+        "miniimagenet": tuple(range(100)),
+        "digits": tuple(range(10)),
+    }
+)
+
+
+@cache
+def _of_counts(dataset: str, known: int, labels: int) -> Setting:
+    """The setting of a data set with K known classes and n labelled images of each.
+
+    What hangs on K alone is as in the named setting of that K, if there is one; else M is K/2. The
+    share that is selected follows from the pool, as it does in the named ones.
+    """
+    named = [setting for setting in SETTINGS.values() if setting.dataset == dataset]
+    like = next((setting for setting in named if setting.num_known == known), named[0])
+    name = f"{dataset}-{known}/{labels}"
+    family = 1 if like.class_groups is None else like.class_groups.count(like.class_groups[0])
+    most_known = like.num_classes - family
+    if known % family or not 2 <= known <= most_known:
+        steps = f" in steps of {family}, for families are known as a whole" if family > 1 else ""
+        raise ConfigError(
+            f"setting {name}: of the {like.num_classes} classes of {dataset} {max(2, family)} to "
+            f"{most_known} can be known{steps}"
+        )
+    classes = tuple(sorted(KNOWN_FIRST[dataset][:known]))
+    taken = like.validation_per_class + like.test_cut_per_class
+    most_labels = min(like.train_counts[label] for label in classes) - taken - 1
+    if labels > most_labels:
+        raise ConfigError(
+            f"setting {name}: a known class can have {most_labels} labelled images at most, for "
+            f"{taken} validate or test and one stays in the pool"
+        )
+    setting = replace(like, name=name, known_classes=classes, labelled_per_class=labels)
+    inliers = setting.pool_inliers / (setting.pool_inliers + setting.pool_outliers)
+    setting = replace(setting, oracle_share=max(0.01, round(SELECTED_OF_INLIERS * inliers, 2)))
+    if like.num_known == known:
+        return setting
+    playing = family * max(1, round(PLAYING_UNKNOWN * known / family))
+    # With less than two classes left there is no development split.
+    playing = playing if known - playing >= 2 else 0
+    return replace(setting, top_m=known // 2, development_unknowns=playing)

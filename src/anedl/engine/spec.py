@@ -147,6 +147,8 @@ def make_spec(
         raise unknown_name("budget", budget, BUDGETS)
     own = setting if isinstance(setting, Setting) else None
     a_setting = own or get_setting(str(setting))
+    if development:
+        a_setting.check_development()
     name = full_name(method)
     entry = get_method(name)
     _check_names(entry, options or {})

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from anedl.data.settings import SETTINGS
+from anedl.data.settings import SETTINGS, get_setting, is_setting
 from anedl.evaluation.summary import MeanStd, mean_std
 from anedl.ledger.entry import Figures, LedgerRun
 from anedl.ledger.published import Published, matching
@@ -197,8 +197,8 @@ def build_ledger(runs: Sequence[LedgerRun], published: Sequence[Published]) -> L
 
 def key_of(run: LedgerRun) -> GroupKey:
     """What a run must share with another to be averaged with it."""
-    setting = SETTINGS.get(run.setting)
-    own_fold = run.seed if setting is None else setting.fold_of(run.seed)
+    named = is_setting(run.setting)
+    own_fold = get_setting(run.setting).fold_of(run.seed) if named else run.seed
     return GroupKey(
         setting=run.setting,
         budget=run.budget,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from anedl.data.settings import SETTINGS, get_setting
+from anedl.data.settings import get_setting, is_setting
 from anedl.engine.config import BUDGETS
 from anedl.engine.spec import RunSpec, make_spec
 from anedl.errors import ConfigError, unknown_name
@@ -84,7 +84,7 @@ def command_of(config: Mapping[str, Any]) -> str | None:
     None for a user's own images, which no setting names, and for runs from before they kept in what
     they differ from their method's plain one.
     """
-    if config["setting"] not in SETTINGS or "differs" not in config:
+    if not is_setting(config["setting"]) or "differs" not in config:
         return None
     row = Row(config["setting"], config["method"], config["method"], config["differs"])
     seed, fold, limit = config["seed"], config["fold"], config["pool_limit"]

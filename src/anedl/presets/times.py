@@ -53,7 +53,7 @@ def expected_time(spec: RunSpec, recorded: Sequence[LedgerRun] = ()) -> Expected
         runs = "a run" if len(like) == 1 else f"{len(like)} runs"
         return Expected(median(run.wall_s for run in like), f"{runs} recorded on {devices}")
     is_anedl = issubclass(get_method(spec.method).method, Anedl)
-    if spec.setting == "digits" and is_anedl and not spec.train.frozen:
+    if spec.terms.dataset == "digits" and is_anedl and not spec.train.frozen:
         return Expected(
             spec.train.steps * DIGITS_STEP_S, "predicted from measured steps on two idle CPU cores"
         )
