@@ -1,6 +1,6 @@
 """Every choice in ANEDL as an option, and what the authors' released code chooses.
 
-The defaults are the paper's equations; `RELEASED` holds what the released code does differently.
+The defaults are the paper's equations with details of the authors' code; `RELEASED` holds what the released code does differently.
 """
 
 from dataclasses import dataclass, replace
@@ -39,10 +39,12 @@ class AnedlConfig(LabelledViewsConfig):
     adaptive: bool = option(True, "ψ₁ weights and log-determinants in Eq. 2 and 3")
     hold_weight: bool = option(False, "no gradient through the ψ₁ weights (ours)")
     detach_negative: bool = option(
-        True, "N-EDL trains the evidential head only, not the trunk (released; paper: not stated)"
+        True,
+        "N-EDL trains the evidential head only, not the trunk (released; the paper's Algorithm 1 "
+        "updates all of the network)",
     )
     detach_pool_kl: bool = option(
-        True, "the same for the pool's KL (paper and release leave it open)"
+        True, "the same for the pool's KL (ours; Algorithm 1: all, release: open)"
     )
     negative_pool: Literal["all", "rest"] = option(
         "all",
@@ -64,8 +66,8 @@ class AnedlConfig(LabelledViewsConfig):
     )
     consistency_weight: float | None = option(
         None,
-        "λ_CON of Eq. 7 (paper: not stated; released: 0.03, or 0.015 for CIFAR-10 and ImageNet-30; "
-        "for the paper's equations 0.001 is ours, from a trial)",
+        "λ_CON of Eq. 7 (paper: not stated; released: 0.03; 0.015 for CIFAR-10 and ImageNet-30 is "
+        "ours, as is 0.001 for the paper's equations, from a trial)",
     )
     consistency_from: Literal["start", "self-training"] = option(
         "start", "when Eq. 6 sets in (paper: start; released: with self-training)"
