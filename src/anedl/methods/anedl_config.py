@@ -1,6 +1,7 @@
 """Every choice in ANEDL as an option, and what the authors' released code chooses.
 
-The defaults are the paper's equations with details of the authors' code; `RELEASED` holds what the released code does differently.
+The defaults are the paper's equations with details of the authors' code; `RELEASED` holds what that
+code does differently.
 """
 
 from dataclasses import dataclass, replace
