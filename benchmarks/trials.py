@@ -5,7 +5,8 @@
 A line of the queue is `NAME: words of anedl train`; `*: words` holds for the lines after it; `#`
 begins a comment. A trial that has ended is not run again, one that was cut goes on from its last
 epoch, and none is begun when less than `--least` seconds are left. Two at once hide the time that
-one of them compiles.
+one of them compiles. Ctrl-C and SIGTERM begin no more and let those under way save where they are.
+Exit status: 0, 1 where a trial failed, 130 where it was told to stop.
 """
 
 import argparse
@@ -14,14 +15,18 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from anedl.ledger.entry import record_run
+from anedl.cli.train import spec_of
+from anedl.errors import AnedlError
+from anedl.ledger.entry import read_finished, record_run
 
 TO_STOP = 10  # seconds a training gets to end after the interruption
+STOPPED = 130  # what a shell reports for a process ended by Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -56,33 +61,89 @@ def read_queue(path):
     return trials
 
 
-def run_trial(trial, folder, end, least, results):
-    """Train for what is left of the time; say and record what came out."""
-    run = folder / trial.name
-    if (run / "results.json").exists():
-        return
-    left = end - time.monotonic()
-    if left < least:
-        return
-    words = [*trial.words, "--out", str(run), "--resume", "--quiet", "--no-report"]
-    with (folder / f"{trial.name}.log").open("a") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "anedl", "train", *words], stdout=log, stderr=log
-        )
+@dataclass(frozen=True)
+class Stretch:
+    """Where trials are run and recorded, until when, and what tells them to stop."""
+
+    folder: Path
+    results: Path
+    end: float  # of the monotonic clock
+    least: float
+    stop: threading.Event
+
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.end - time.monotonic()
+
+
+def specs_of(trials, queue):
+    """What each trial trains; a line that `anedl train` would not take ends the program."""
+    specs = {}
+    for trial in trials:
         try:
-            process.wait(left)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(TO_STOP)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            specs[trial.name] = spec_of(list(trial.words))
+        except AnedlError as error:
+            sys.exit(f"{queue}, trial {trial.name}: {error}")
+        except SystemExit:  # argparse has said what it does not understand
+            sys.exit(f"{queue}, trial {trial.name}: not what `anedl train` takes")
+    return specs
+
+
+def check_folders(trials, specs, folder):
+    """Refuse a folder whose run has ended with other options than the queue has now."""
+    for trial in trials:
+        run = folder / trial.name
+        if not (run / "results.json").exists():
+            continue
+        if read_finished(run).config_hash != specs[trial.name].digest:
+            sys.exit(
+                f"{run}: holds a run that has ended, of other options than the queue's "
+                f"{trial.name}: give the trial another name, or move the run away"
+            )
+
+
+def run_trial(trial, stretch):
+    """Train for what is left of the time, say and record what came out; how it went, in a word."""
+    run = stretch.folder / trial.name
+    if (run / "results.json").exists():
+        if not (stretch.results / "runs" / read_finished(run).file_name).exists():
+            record_run(run, stretch.results, trial.command)
+        return "ended"
+    if stretch.stop.is_set() or stretch.left() < stretch.least:
+        return "waits"
+    status = train_until(trial, run, stretch)
     if (run / "results.json").exists():
         print(describe(trial.name, run), flush=True)
-        record_run(run, results, trial.command)
-    else:
-        said = (folder / f"{trial.name}.log").read_text()[-200:].replace("\n", " ")
-        print(f"{trial.name:<16} not ended: {said}", flush=True)
+        record_run(run, stretch.results, trial.command)
+        return "ended"
+    log = (stretch.folder / f"{trial.name}.log").read_text(errors="replace")
+    said = log.strip()[-200:].replace("\n", " ")
+    print(f"{trial.name:<16} not ended: {said}", flush=True)
+    return "failed" if status not in (None, STOPPED) else "cut"
+
+
+def train_until(trial, run, stretch):
+    """Let a training run to its end or to that of the time; its exit status, None if it was cut.
+
+    It has a process group of its own, so that Ctrl-C here reaches it once, and by us: a second
+    signal would keep it from saving.
+    """
+    words = [*trial.words, "--out", str(run), "--resume", "--quiet", "--no-report"]
+    with (stretch.folder / f"{trial.name}.log").open("a") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "anedl", "train", *words],
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+        while process.poll() is None:
+            if stretch.stop.wait(0.2) or stretch.left() <= 0:
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.wait(TO_STOP)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                return None
+    return process.returncode
 
 
 def describe(name, run):
@@ -114,15 +175,26 @@ def main():
     parser.add_argument("--least", type=float, default=75.0, help="seconds a trial is begun for")
     arguments = parser.parse_args()
     trials = read_queue(arguments.queue)
+    specs = specs_of(trials, arguments.queue)
+    check_folders(trials, specs, arguments.folder)
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
     end = time.monotonic() + 60 * arguments.minutes
+    stretch = Stretch(arguments.folder, arguments.results, end, arguments.least, stop)
     with ThreadPoolExecutor(arguments.at_once) as pool:
-        rest = (arguments.folder, end, arguments.least, arguments.results)
-        for future in [pool.submit(run_trial, trial, *rest) for trial in trials]:
-            future.result()
-    ended = sum((arguments.folder / t.name / "results.json").exists() for t in trials)
-    print(f"{ended} of {len(trials)} trials have ended")
+        futures = [pool.submit(run_trial, trial, stretch) for trial in trials]
+        outcomes = [future.result() for future in futures]
+    print(f"{outcomes.count('ended')} of {len(trials)} trials have ended", end="")
+    if waiting := outcomes.count("waits"):
+        why = "" if stop.is_set() else f", for which less than {arguments.least:g} s were left"
+        print(f"; {waiting} not begun{why}", end="")
+    print()
+    if stop.is_set():
+        return STOPPED
+    return 1 if "failed" in outcomes else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

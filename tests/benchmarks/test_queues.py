@@ -1,6 +1,5 @@
 """The queues of trainings: each line is one that `anedl train` takes, and no two are alike."""
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -8,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from anedl.cli import train
-from anedl.cli.options import given_options
-from anedl.engine.spec import make_spec
+from anedl.cli.train import spec_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 QUEUES = sorted(BENCHMARKS.glob("*.txt"))
@@ -25,21 +22,11 @@ def trials(monkeypatch):
     sys.modules.pop("trials")
 
 
-def spec_of(trial):
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    train.add_arguments(parser, list(trial.words))
-    given = parser.parse_args(trial.words)
-    return make_spec(
-        given.setting, given.method, given.seed, given.fold, given.dev, given.pool_limit,
-        given_options(given, "train"), given_options(given, "options"), given.budget or "full",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("queue", QUEUES, ids=lambda path: path.stem)
 def test_every_line_is_a_training_of_its_own(queue, trials):
     found = {}
     for trial in trials.read_queue(queue):
-        key = json.dumps(asdict(spec_of(trial)), sort_keys=True, default=str)
+        key = json.dumps(asdict(spec_of(list(trial.words))), sort_keys=True, default=str)
         assert key not in found, f"{trial.name} and {found[key]} are the same training"
         found[key] = trial.name
     assert found
@@ -51,7 +38,7 @@ def test_what_a_line_says_wins_over_what_holds_for_all(tmp_path, trials):
         "*: digits --method anedl --seed 1\nlonger: --seed 2 --epochs 9  # a comment\n"
     )
     (trial,) = trials.read_queue(queue)
-    spec = spec_of(trial)
+    spec = spec_of(list(trial.words))
     assert (trial.name, spec.seed, spec.train.epochs) == ("longer", 2, 9)
 
 

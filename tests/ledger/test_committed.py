@@ -1,6 +1,5 @@
 """The ledger that comes with the project, and the comparisons that the documents show of it."""
 
-import argparse
 import re
 import shlex
 import statistics
@@ -9,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from anedl.cli.options import given_options
-from anedl.cli.train import add_arguments
+from anedl.cli.train import spec_of
 from anedl.engine.differences import differing_options
 from anedl.engine.spec import make_spec
 from anedl.ledger import read_ledger
 from anedl.methods.catalogue import METHODS
-from anedl.methods.default import DEFAULT_METHOD
 
 ROOT = Path(__file__).parents[2]
 SHOWN_NAMES = {
@@ -91,18 +88,6 @@ def spread(values):
 
 def spread_of_scores(figures, score):
     return spread([one.auroc[score] for one in figures])
-
-
-def spec_of(words):
-    """What `anedl train` with these words would run."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser, words)
-    given = parser.parse_args(words)
-    return make_spec(
-        given.setting, given.method or DEFAULT_METHOD, given.seed, given.fold, given.dev,
-        given.pool_limit, given_options(given, "train"), given_options(given, "options"),
-        given.budget or "full",
-    )  # fmt: skip
 
 
 def run_of(runs, words):

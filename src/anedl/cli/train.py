@@ -15,10 +15,14 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anedl.cli.options import add_options, given_options
 from anedl.errors import AnedlError, ConfigError
 from anedl.methods.default import DEFAULT_METHOD
+
+if TYPE_CHECKING:
+    from anedl.engine.spec import RunSpec
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
@@ -84,10 +88,20 @@ def add_surroundings(
     parser.add_argument("--quiet", action="store_true", help="no progress display")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Train, then say what came out and where it is."""
-    from anedl.engine.spec import default_folder, make_spec, read_spec_to_train
-    from anedl.engine.train import Surroundings, train
+def spec_of(words: list[str]) -> "RunSpec":
+    """The run that `anedl train` makes with these words; ends the program as it would, if it would.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
+    parser = argparse.ArgumentParser("anedl train", allow_abbrev=False)
+    add_arguments(parser, words)
+    return _spec(parser.parse_args(words))
+
+
+def _spec(arguments: argparse.Namespace) -> "RunSpec":
+    """What the arguments ask to train."""
+    from anedl.engine.spec import make_spec, read_spec_to_train
 
     train_options, options = given_options(arguments, "train"), given_options(arguments, "options")
     if arguments.config is not None:
@@ -98,17 +112,24 @@ def run(arguments: argparse.Namespace) -> int:
                 f"--config repeats a run as it was: give no setting or option beside it "
                 f"(given: {', '.join([*given, *train_options, *options])})"
             )
-        spec = read_spec_to_train(arguments.config)
-    elif arguments.setting is None:
+        return read_spec_to_train(arguments.config)
+    if arguments.setting is None:
         raise ConfigError(
             "which setting? `anedl settings` lists them; `anedl train digits` is quick"
         )
-    else:
-        spec = make_spec(
-            arguments.setting, arguments.method or DEFAULT_METHOD, arguments.seed or 0,
-            arguments.fold, arguments.dev, arguments.pool_limit, train_options, options,
-            arguments.budget or "full",
-        )  # fmt: skip
+    return make_spec(
+        arguments.setting, arguments.method or DEFAULT_METHOD, arguments.seed or 0,
+        arguments.fold, arguments.dev, arguments.pool_limit, train_options, options,
+        arguments.budget or "full",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, then say what came out and where it is."""
+    from anedl.engine.spec import default_folder, read_spec_to_train
+    from anedl.engine.train import Surroundings, train
+
+    spec = _spec(arguments)
     folder = arguments.out or default_folder(
         spec.setting, spec.method, spec.seed, spec.development, spec.budget
     )
