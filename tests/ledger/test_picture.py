@@ -136,6 +136,13 @@ def test_what_is_missing_is_said_of_the_whole_ledger_alone(results, capsys):
     assert "Published, without" not in capsys.readouterr().out
 
 
+def test_a_length_that_no_run_has_is_told_with_those_there_are(results, capsys):
+    assert main(["ledger", "--results", str(results), "--steps", "7"]) == 1
+    said = capsys.readouterr().err
+    assert "fast, 51,200 steps" in said
+    assert "full, 204,800 steps" in said
+
+
 def test_a_picture_is_a_png(results, tmp_path, capsys):
     words = ["ledger", "--results", str(results), "--picture", str(tmp_path / "bars.svg")]
     assert main(words) == 1

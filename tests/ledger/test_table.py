@@ -1,6 +1,7 @@
 """What is averaged with what, and what stands beside it."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,18 @@ def test_a_changed_default_is_another_recipe(a_run):
         "anedl (recipe aaaaaaaa)",
         "anedl (recipe bbbbbbbb)",
     ]
+
+
+def test_two_versions_of_a_users_file_are_told_by_their_hashes(a_run):
+    runs = [
+        a_run(method="mine.py:Mine", recipe_hash=letter * 64, config_hash=letter, method_sha256=sha)
+        for letter, sha in (("a", "1234567890"), ("b", "fedcba9876"))
+    ]
+    labels = [group.label for group in groups_of(runs)]
+    assert labels == ["mine.py:Mine (file 12345678)", "mine.py:Mine (file fedcba98)"]
+    same_file = [replace(run, method_sha256="1234567890") for run in runs]
+    labels = [group.label for group in groups_of(same_file)]
+    assert labels == ["mine.py:Mine (recipe aaaaaaaa)", "mine.py:Mine (recipe bbbbbbbb)"]
 
 
 def test_draws_by_another_rule_stand_apart(a_run):

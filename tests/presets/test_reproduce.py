@@ -17,11 +17,11 @@ from anedl.ledger.entry import read_ledger
 from anedl.ledger.published import published_file, read_published
 from anedl.methods.catalogue import METHODS
 from anedl.presets.cells import COLUMNS
-from anedl.presets.drawings import save_figure
-from anedl.presets.experiment import Experiment, Row
+from anedl.presets.drawings import figure_name, outcome_figure, save_figure
+from anedl.presets.experiment import Experiment, Row, distinct_names
 from anedl.presets.jobs import Place
 from anedl.presets.paper import EXPERIMENTS
-from anedl.presets.reproduce import Terms, plan, run_experiment, spec_of, to_train
+from anedl.presets.reproduce import Outcome, Terms, plan, run_experiment, spec_of, to_train
 from anedl.presets.tables import auroc_over_m, markdown
 from anedl.presets.times import expected_time
 from anedl.report.run_folder import read_run
@@ -440,7 +440,8 @@ def test_a_figure_of_more_runs_is_kept(tmp_path):
     experiment = on_digits("table2").with_methods(["supervised", "fixmatch"])
     outcome = run_experiment(experiment, terms(tmp_path, seeds=(1, 2)), CPU)
     whole = save_figure(outcome)
-    assert (whole.runs, whole.kept, whole.path.name) == (4, None, "table2-digits.png")
+    name = "table2-digits-epochs-2-epoch-steps-3-batch-size-6"
+    assert (whole.runs, whole.kept, whole.path.name) == (4, None, f"{name}.png")
     assert str(whole) == f"{whole.path} (of 4 runs)"
     content = whole.path.read_bytes()
     with Image.open(whole.path) as image:
@@ -448,7 +449,7 @@ def test_a_figure_of_more_runs_is_kept(tmp_path):
 
     part = run_experiment(experiment.with_methods(["fixmatch"]), terms(tmp_path, (2,)), CPU)
     beside = save_figure(part)
-    assert beside.path == whole.path.with_name("table2-digits-1-runs-seeds-2.png")
+    assert beside.path == whole.path.with_name(f"{name}-1-runs-seeds-2.png")
     assert (beside.kept, beside.kept_runs) == (whole.path, 4)
     assert f"{whole.path}, of 4 runs, is kept" in str(beside)
     assert whole.path.read_bytes() == content
@@ -459,6 +460,45 @@ def test_a_figure_of_more_runs_is_kept(tmp_path):
     unsaid = save_figure(outcome)
     assert unsaid.kept == whole.path
     assert "unknown" in str(unsaid)
+
+
+def test_a_figure_of_other_rows_is_kept_and_one_of_more_takes_its_place(tmp_path):
+    def drawn(*methods):
+        experiment = on_digits("table2").with_methods(methods)
+        return save_figure(run_experiment(experiment, terms(tmp_path), CPU))
+
+    first = drawn("supervised", "fixmatch")
+    other = drawn("supervised", "openmatch")
+    assert (other.kept, other.kept_runs) == (first.path, 2)
+    assert other.path.name.startswith(f"{first.path.stem}-rows-")
+    assert drawn("supervised", "openmatch").path == other.path, "the same rows, the same name"
+    more = drawn("supervised", "fixmatch", "openmatch")
+    assert (more.path, more.kept) == (first.path, None)
+
+
+def test_figures_with_other_options_have_other_names_and_say_them(tmp_path):
+    def drawn(**options):
+        experiment = on_digits("table2").with_methods(["fixmatch"]).with_options(options)
+        agreed = terms(tmp_path, train={**TINY, "weight_decay": 0.5})
+        outcome = run_experiment(experiment, agreed, CPU)
+        return save_figure(outcome).path, outcome_figure(outcome, list(outcome.experiment.rows))
+
+    half, figure = drawn(fixmatch_threshold=0.5)
+    third, _ = drawn(fixmatch_threshold=0.3)
+    assert half != third
+    assert "fixmatch_threshold = 0.5" in figure.get_supxlabel().replace("\n", " ")
+    short = on_digits("table2").with_methods(["fixmatch"]).with_options({"fixmatch_threshold": 0.5})
+    outcome = Outcome(short, Terms((1,), train={"precision": "fp32"}), {}, {}, [], [])
+    assert figure_name(outcome, list(short.rows)) == "table2-digits-fixmatch-threshold-0.5"
+
+
+def test_methods_of_one_name_are_called_by_their_paths():
+    names = distinct_names(["/a/lab/mine.py:Mine", "/a/home/mine.py:Mine", "anedl", "/a/b.py:Mine"])
+    assert names == {
+        "/a/lab/mine.py:Mine": "lab/mine.py:Mine", "/a/home/mine.py:Mine": "home/mine.py:Mine",
+        "anedl": "anedl", "/a/b.py:Mine": "b.py:Mine",
+    }  # fmt: skip
+    assert distinct_names(["anedl", "/a/b.py:Mine"]) == {"anedl": "anedl", "/a/b.py:Mine": "Mine"}
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_trained(tmp_path):

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anedl.errors import ConfigError, unknown_name
+from anedl.errors import ConfigError, first_few, unknown_name
 
 if TYPE_CHECKING:
     from anedl.ledger.entry import LedgerRun
@@ -84,7 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.setting,
         arguments.method,
     )
+    of_all_lengths = runs
     runs = [run for run in runs if _has_length(run, arguments.budget, arguments.steps)]
+    if of_all_lengths and not runs:
+        lengths = sorted({f"{run.budget}, {run.steps:,} steps" for run in of_all_lengths})
+        raise ConfigError(f"no run has that length; there are {first_few(lengths)}")
     suffix = arguments.out.suffix.lower() if arguments.out else ""
     form = arguments.format or SUFFIXES.get(suffix, "terminal")
     of_trials = [run for run in runs if run.development]

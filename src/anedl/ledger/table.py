@@ -5,7 +5,7 @@ options, development runs and test runs, and draws of labels made by different r
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -172,9 +172,10 @@ def build_ledger(runs: Sequence[LedgerRun], published: Sequence[Published]) -> L
             # and to the seeds on this one draw.
             plain = by_key.get(key._replace(fold=None), [])
             members += [run for run in plain if run.fold == key.fold]
+    files = {key: members[0].method_sha256 for key, members in by_key.items()}
     by_table: dict[tuple[str, bool], list[Group]] = {}
     for key in sorted(by_key, key=_order):
-        group = Group(key, _label(key, by_key), tuple(sorted(by_key[key], key=_run_order)))
+        group = Group(key, _label(key, files), tuple(sorted(by_key[key], key=_run_order)))
         by_table.setdefault((key.budget, key.development), []).append(group)
     tables = []
     for budget, development in sorted(by_table, key=_table_order):
@@ -235,14 +236,21 @@ def _differences(group: Group, item: Published) -> dict[tuple[str, Which], float
     return differences
 
 
-def _label(key: GroupKey, keys: Iterable[GroupKey]) -> str:
-    """The method and what makes this group another than the method's plain one."""
+def _label(key: GroupKey, files: Mapping[GroupKey, str | None]) -> str:
+    """The method and what makes this group another than the method's plain one.
+
+    `files` holds the hash of the method's file for every group, None of those of the package.
+    """
     parts = [f"{name}={_shown(value)}" for name, value in json.loads(key.options).items()]
     if key.pool_limit is not None:
         parts.append(f"{key.pool_limit:,} pool images")
     if key.fold is not None:
         parts.append(f"all on fold {key.fold}")
-    if any(other != key and _without_recipe(other) == _without_recipe(key) for other in keys):
+    alike = [o for o in files if o != key and _without_recipe(o) == _without_recipe(key)]
+    file = files[key]
+    if alike and file is not None and all(files[other] != file for other in alike):
+        parts.append(f"file {file[:8]}")
+    elif alike:
         parts.append(f"recipe {key.recipe_hash[:8]}")
     return f"{key.method} ({', '.join(parts)})" if parts else key.method
 

@@ -1,6 +1,7 @@
 """What an experiment is: rows of runs, the score each is judged by, and how it is drawn."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
@@ -78,6 +79,16 @@ class Row:
         return next((item for item in found if item.what == what), found[0] if found else None)
 
 
+def distinct_names(methods: Sequence[str]) -> dict[str, str]:
+    """The short name of each method; where several share one, as much of their paths as differs."""
+    names = {method: short_name(method) for method in methods}
+    for depth in range(1, max(method.count("/") for method in methods) + 2):
+        counts = Counter(names.values())
+        same = [method for method, name in names.items() if counts[name] > 1]
+        names |= {method: "/".join(method.split("/")[-depth:]) for method in same}
+    return names
+
+
 def command_of(config: Mapping[str, Any]) -> str | None:
     """What trains the run of a `config.json` from the command line.
 
@@ -128,16 +139,16 @@ class Experiment:
             ConfigError: there is no such method.
         """
         rows = []
+        called = distinct_names(list(dict.fromkeys(map(full_name, methods))))
         for setting in self.settings:
             of_setting = [row for row in self.rows if row.setting == setting]
-            for method in dict.fromkeys(map(full_name, methods)):
+            for method, name in called.items():
                 cls = get_method(method).method
                 known = [row for row in of_setting if row.method == method]
                 like = [r for r in of_setting if issubclass(cls, get_method(r.method).method)]
                 if not known and any(row.options or row.score != OWN_SCORE for row in like):
-                    name = short_name(method)
                     known = [replace(r, method=method, label=f"{name}: {r.label}") for r in like]
-                rows += known or [Row(setting, method, short_name(method))]
+                rows += known or [Row(setting, method, name)]
         return replace(self, rows=tuple(rows))
 
     def with_settings(self, settings: Sequence[str]) -> "Experiment":

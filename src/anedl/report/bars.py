@@ -33,10 +33,11 @@ class Panel:
     bars: Sequence[Bar]
 
 
-def bars_figure(panels: Sequence[Sequence[Panel]]) -> "Figure":
+def bars_figure(panels: Sequence[Sequence[Panel]], remark: str = "") -> "Figure":
     """Rows of panels, those of a row with the same labels, which stand at the first alone.
 
-    The lengths compare, for bars begin at zero; the numbers tell what lengths cannot.
+    The `remark` is of all of them. The lengths compare, for bars begin at zero; the numbers tell
+    what lengths cannot.
     """
     counts = [len(row[0].bars) for row in panels]
     figure = new_figure(PAGE_WIDTH * 1.2, 0.8 * len(panels) + 0.34 * sum(counts) + 0.3)
@@ -49,7 +50,9 @@ def bars_figure(panels: Sequence[Sequence[Panel]]) -> "Figure":
     said = "bar: mean of the last models; dot: a run"
     if any(bar.published for row in panels for panel in row for bar in panel.bars):
         said += "; line: published"
-    figure.supxlabel(said, fontsize=8, color=FAINT)
+    if remark:
+        said += f"\n{remark}"
+    figure.supxlabel(said, fontsize=8, color=FAINT, parse_math=False)
     return figure
 
 
