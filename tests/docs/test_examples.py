@@ -1,6 +1,7 @@
 """What the documents show is run, so that it stays true."""
 
 import importlib.util
+import json
 import re
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ from anedl.presets.folders import digits_folders, read_truth
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = DOCS / "examples" / "pseudo_label.py"
+ONE_EQUATION = DOCS / "examples" / "one_equation.py"
 
 
 def test_the_worked_example_is_short_and_trains(tmp_path):
@@ -30,6 +32,27 @@ def test_the_worked_example_is_short_and_trains(tmp_path):
     )  # fmt: skip
     assert run.test.error < 0.6  # chance is 0.83
     assert "pseudo" in (run.folder / "metrics.jsonl").read_text()
+
+
+def test_the_example_of_one_equation_changes_that_one(tmp_path):
+    short = {"epochs": 2, "epoch_steps": 4, "pretrain_epochs": 1, "log_every": 1}
+    how = {**short, "consistency_from": "start"}
+    method = f"{ONE_EQUATION}:Means"
+    plain, means, twice = (
+        anedl.train("digits", name, out=tmp_path / str(number), **how, **options)
+        for number, (name, options) in enumerate(
+            [("anedl-plus", {}), (method, {}), (method, {"means_weight": 2.0})]
+        )
+    )
+    first = [
+        json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[0])["train"]
+        for run in (plain, means, twice)
+    ]
+    for name, value in first[0].items():
+        if name not in ("consistency", "gradient_norm"):
+            assert first[1][name] == first[2][name] == value
+    assert first[1]["consistency"] != first[0]["consistency"]
+    assert first[2]["consistency"] == pytest.approx(2 * first[1]["consistency"])
 
 
 def test_a_class_that_a_file_holds_is_a_method_like_its_name(tmp_path):

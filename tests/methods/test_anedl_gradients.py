@@ -73,7 +73,7 @@ def test_the_weak_view_gets_no_gradient_from_fixmatch():
     method = make_method()
     weak = torch.randn(8, method.backbone.feature_width, requires_grad=True)
     strong = torch.randn(8, method.backbone.feature_width, requires_grad=True)
-    value = method._fixmatch([weak, strong], method._opinion([weak, strong], torch.arange(8)))
+    value = method.fixmatch([weak, strong], method._opinion([weak, strong], torch.arange(8)))
     for_weak, for_strong = torch.autograd.grad(value, [weak, strong], allow_unused=True)
     assert for_weak is None
     assert for_strong.norm() > 0

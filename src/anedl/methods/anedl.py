@@ -124,20 +124,20 @@ class Anedl(Method):
         )
         ramp = self._kl_ramp(progress)
         judged = len(labels) // (count if self.config.edl_labelled_views == "first" else 1)
-        terms |= self._positive_terms(alpha_labelled[:judged], labels[:judged], ramp)
+        terms |= self.positive_terms(alpha_labelled[:judged], labels[:judged], ramp)
         monitors = {
             "evidence_labelled": alpha_labelled.detach().sum(-1).mean(),
             "evidence_pool": alpha_pool.detach().sum(-1).mean(),
         }
         if self.config.negative:
-            terms |= self._negative_terms(
+            terms |= self.negative_terms(
                 alpha_pool_head if self.config.detach_negative else alpha_pool,
                 alpha_pool_head if self.config.detach_pool_kl else alpha_pool,
                 ramp,
                 self._not_selected(batch),
             )
         if progress.stage is Stage.SELF_TRAIN or self.config.consistency_from == "start":
-            terms["consistency"] = self._consistency(alpha_pool)
+            terms["consistency"] = self.consistency(alpha_pool)
         compared = pool if self.config.contrast_of == "pool" else chosen
         if self.config.contrast_weight and compared:
             terms["contrast"] = self._contrast(*compared)
@@ -147,10 +147,10 @@ class Anedl(Method):
             said = self._opinion(chosen, selected.positions)
             if self.config.selected_evidence:
                 guessed = self._debiased(said).argmax(-1).repeat(len(chosen))
-                found = self._positive_terms(alpha_chosen, guessed, ramp)
+                found = self.positive_terms(alpha_chosen, guessed, ramp)
                 weight = self.config.selected_evidence
                 terms |= {f"selected_{name}": weight * term for name, term in found.items()}
-            terms["fixmatch"] = self._fixmatch(chosen, said, kept)
+            terms["fixmatch"] = self.fixmatch(chosen, said, kept)
             monitors["pseudo_confidence"] = scores.max_softmax(said).mean()
         return Losses(terms, monitors)
 
@@ -238,7 +238,7 @@ class Anedl(Method):
         """min(1, (epoch + 1)/ramp) with whole epochs counted from 0, ()."""
         return ((progress.epoch.floor() + 1) / max(1, self.config.kl_ramp_epochs)).clamp(max=1.0)
 
-    def _positive_terms(self, alpha: Tensor, labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
+    def positive_terms(self, alpha: Tensor, labels: Tensor, ramp: Tensor) -> dict[str, Tensor]:
         """λ_P (Eq. 3 + weighted KL) on labelled images, in parts."""
         config = self.config
         weight = losses.adaptive_weight(
@@ -260,7 +260,7 @@ class Anedl(Method):
         terms["p_kl"] = ramp * config.kl_weight * divergence
         return {name: config.lambda_p * term.mean() for name, term in terms.items()}
 
-    def _negative_terms(
+    def negative_terms(
         self, alpha: Tensor, alpha_kl: Tensor, ramp: Tensor, rows: Tensor | None
     ) -> dict[str, Tensor]:
         """λ_N (Eq. 2 + weighted KL) on pool images, in parts; the two alphas differ in gradient.
@@ -285,7 +285,7 @@ class Anedl(Method):
         count = rows.sum().clamp_min(1.0)
         return {name: config.lambda_n * (rows * term).sum() / count for name, term in terms.items()}
 
-    def _consistency(self, alpha_pool: Tensor) -> Tensor:
+    def consistency(self, alpha_pool: Tensor) -> Tensor:
         """λ_CON × Eq. 6 between the two views; its gradient reaches the trunk."""
         first, second = alpha_pool.chunk(2)
         if self.config.consistency_detach == "first":
@@ -343,7 +343,7 @@ class Anedl(Method):
         """Join the elders, who from now on say what all have said together."""
         self.elders.admit(self._network, outputs.logits)
 
-    def _fixmatch(self, chosen: list[Tensor], said: Tensor, kept: Tensor | None = None) -> Tensor:
+    def fixmatch(self, chosen: list[Tensor], said: Tensor, kept: Tensor | None = None) -> Tensor:
         """FixMatch: the learning views learn what was `said` (N, K), both debiased.
 
         `kept` is the part of each learning view that is its own; the rest is its partner's.
