@@ -87,3 +87,22 @@ def test_running_statistics_move_by_the_momentum_asked_for() -> None:
 def test_impossible_shapes_are_refused(depth: int, width: int) -> None:
     with pytest.raises(ConfigError, match="depth must be"):
         WideResNet(depth, width)
+
+
+@pytest.mark.parametrize("side", [48, 56])
+def test_a_narrow_shortcut_of_large_images_is_the_same_function(side: int) -> None:
+    """Beyond 48 pixels it takes another way, for torch's gradient there would end the process."""
+    block = WideResNet(10, 1, 1, base_width=8).blocks[1]
+    assert block.shortcut is not None
+    images = torch.randn(2, 8, side, side).to(memory_format=torch.channels_last).requires_grad_()
+    out = block._across(images, block.shortcut)
+    towards = torch.randn_like(out)
+    found = torch.autograd.grad(out, (images, block.shortcut.weight), towards)
+
+    exact = [images.detach().double(), block.shortcut.weight.detach().double()]
+    exact = [tensor.contiguous().requires_grad_() for tensor in exact]
+    expected = F.conv2d(*exact, stride=2)
+    torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-5)
+    wanted = torch.autograd.grad(expected, exact, towards.double())
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)

@@ -51,8 +51,22 @@ class WideBlock(nn.Module):
         out: Tensor = self.conv2(hidden)
         if self.shortcut is None:
             return out + x
-        residual: Tensor = self.shortcut(activated if self.activate_before_residual else x)
-        return out + residual
+        return out + self._across(activated if self.activate_before_residual else x, self.shortcut)
+
+    def _across(self, x: Tensor, shortcut: nn.Conv2d) -> Tensor:
+        """The shortcut of `x`; where torch's own gradient fails, of the pixels alone that it reads.
+
+        On a CPU with AVX-512, torch 2.13 writes beside its memory in the gradient of a 1×1
+        convolution that strides over eight channels, last in memory, of images of 64 pixels and
+        more, and the process dies. Below that it is right, and results stay as they were.
+        """
+        step = shortcut.stride[0]
+        reads: Tensor
+        if x.device.type == "cpu" and step > 1 and x.shape[1] < 16 and x.shape[-1] > 48:
+            reads = F.conv2d(x[:, :, ::step, ::step], shortcut.weight)
+        else:
+            reads = shortcut(x)
+        return reads
 
 
 class WideResNet(nn.Module):
