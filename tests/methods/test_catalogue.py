@@ -216,6 +216,56 @@ def test_a_file_without_that_method_is_told(tmp_path, name):
         get_method(f"{tmp_path / 'yours.py'}:Mine")
 
 
+SLIPS = """
+from dataclasses import dataclass, field
+from anedl.methods.base import Method, MethodConfig
+from anedl.methods.supervised import Supervised, SupervisedConfig
+
+class Half(Method):
+    def wants(self, stage):
+        return {}
+
+    def losss(self, batch, progress):
+        return None
+
+class NoConfig(Supervised):
+    config_type = dict
+
+class Instance(Supervised):
+    config_type = SupervisedConfig()
+
+class BareConfig(MethodConfig):
+    strength: float = 0.5
+
+class Bare(Supervised):
+    config_type = BareConfig
+
+@dataclass(frozen=True)
+class OpenConfig(MethodConfig):
+    strength: float
+
+class Open(Supervised):
+    config_type = OpenConfig
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Half", "the class has no `loss` and no `outputs`"),
+        ("NoConfig", "config_type must be a class that extends MethodConfig, got <class 'dict'>"),
+        ("Instance", "config_type must be a class that extends MethodConfig, got SupervisedConfig"),
+        ("Bare", "BareConfig holds options and is no dataclass: write @dataclass"),
+        ("Open", "option 'strength' of OpenConfig needs a default value"),
+    ],
+)
+def test_a_class_that_is_not_complete_is_told(tmp_path, name, message):
+    path = tmp_path / "slips.py"
+    path.write_text(SLIPS)
+    with pytest.raises(ConfigError, match=f"method .*slips.py:{name}: .*{message}"):
+        get_method(f"{path}:{name}")
+
+
 def test_the_methods_cannot_be_changed_by_accident():
     with pytest.raises(TypeError):
         METHODS["mine"] = METHODS["anedl"]

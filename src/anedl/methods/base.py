@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from anedl.errors import ConfigError
 from anedl.views import View
 
 
@@ -31,6 +32,12 @@ class Source(StrEnum):
     SELECTED = "selected"  # those of the pool that `Method.select` named last
 
 
+def no_member(value: object, kind: type[StrEnum]) -> str:
+    """What to write in place of a value that is none of a kind's, such as a name."""
+    *others, last = (f"{kind.__name__}.{member.name}" for member in kind)
+    return f"{value!r} is no {kind.__name__}: write {', '.join(others)} or {last}"
+
+
 @dataclass(frozen=True)
 class Want:
     """One part of a batch that a method asks for: `ratio` × the labelled batch size images.
@@ -43,6 +50,29 @@ class Want:
     views: tuple[View, ...]
     ratio: int = 1
     alternatives: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what the streams would take for something else, an unknown view for a strong one.
+
+        Raises:
+            ConfigError: says what to write.
+        """
+        # Types are compared by identity, so that a name in their place will not do.
+        if not isinstance(self.source, Source):
+            raise ConfigError(f"the method's `wants`: {no_member(self.source, Source)}")
+        if not isinstance(self.views, tuple | list) or not self.views:
+            raise ConfigError(
+                f"the method's `wants`: a Want has a tuple of views, such as (View.WEAK,), got "
+                f"{self.views!r}"
+            )
+        for view in self.views:
+            if not isinstance(view, View):
+                raise ConfigError(f"the method's `wants`: {no_member(view, View)}")
+        if not isinstance(self.ratio, int) or self.ratio < 1:
+            raise ConfigError(
+                f"the method's `wants`: a Want has a ratio of 1, 2 … images for each labelled one, "
+                f"got {self.ratio!r}"
+            )
 
     @property
     def passed(self) -> int:

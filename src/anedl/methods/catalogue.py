@@ -2,9 +2,10 @@
 
 import hashlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from anedl.errors import ConfigError, unknown_name
 from anedl.methods.anedl import Anedl
 from anedl.methods.anedl_config import RELEASED
-from anedl.methods.base import Method
+from anedl.methods.base import Method, MethodConfig
 from anedl.methods.edl import Edl
 from anedl.methods.fixmatch import FixMatch
 from anedl.methods.iedl import IEdl
@@ -380,15 +381,41 @@ def _from_file(path: Path, class_name: str) -> Entry:
     method = getattr(module, class_name, None)
     if not (isinstance(method, type) and issubclass(method, Method)):
         raise ConfigError(f"method {path}:{class_name}: the file has no such subclass of Method")
-    if not isinstance(method.engine, Mapping):
-        raise ConfigError(
-            f"method {path}:{class_name}: engine must map names of the engine's options to values, "
-            f"as in engine = {{'weight_decay': 0.0}}"
-        )
+    _check_class(method, f"method {path}:{class_name}")
     summary = (method.__doc__ or "a method from a file").strip().splitlines()[0]
     entry = Entry(method, summary, engine=method.engine, source=path.resolve(), sha256=sha256)
     parent = _parent(method, f"method {path}:{class_name}")
     return entry if parent is None else _with_defaults_of(parent, entry)
+
+
+def _check_class(method: type[Method], name: str) -> None:
+    """Tell what a user's class lacks, or states in another form than is read."""
+    if missing := sorted(method.__abstractmethods__):
+        raise ConfigError(
+            f"{name}: the class has no {' and no '.join(f'`{verb}`' for verb in missing)}, which "
+            f"every method must have"
+        )
+    if not isinstance(method.engine, Mapping):
+        raise ConfigError(
+            f"{name}: engine must map names of the engine's options to values, as in "
+            f"engine = {{'weight_decay': 0.0}}"
+        )
+    config = method.config_type
+    if not (isinstance(config, type) and issubclass(config, MethodConfig)):
+        raise ConfigError(
+            f"{name}: config_type must be a class that extends MethodConfig, got {config!r}"
+        )
+    # Without it what stands there are attributes of a class, of which no flag is made.
+    if inspect.get_annotations(config) and "__dataclass_fields__" not in vars(config):
+        raise ConfigError(
+            f"{name}: {config.__name__} holds options and is no dataclass: write "
+            f"@dataclass(frozen=True) above it"
+        )
+    if open_ones := [a_field.name for a_field in fields(config) if a_field.default is MISSING]:
+        raise ConfigError(
+            f"{name}: option {open_ones[0]!r} of {config.__name__} needs a default value: "
+            f"{open_ones[0]}: … = option(0.5, 'what it does')"
+        )
 
 
 def _parent(method: type[Method], name: str) -> Entry | None:
