@@ -36,6 +36,7 @@ class Position:
 
 def save_checkpoint(folder: Path, stepper: Stepper, position: Position, config_hash: str) -> None:
     """Write a checkpoint of `stepper` under `folder` and make it the last one."""
+    stepper.unsaved.tell()
     name = f"step-{position.step:08d}"
     temporary = folder / f".{name}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)

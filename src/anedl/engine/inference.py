@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from anedl.data.batches import ImageSet
+from anedl.engine.contract import check_outputs
 from anedl.engine.precision import Precision
 from anedl.methods.base import Method, Outputs
 from anedl.networks.encoder import ImageEncoder
@@ -31,11 +32,12 @@ def outputs_of(
     was_training = method.training
     method.eval()
     device = precision.device
+    pieces = []
     with precision.judging():
-        pieces = [
-            ask(piece.to(device, non_blocking=True))
-            for piece in batches_of(images, batch or _batch(images, device, method))
-        ]
+        for piece in batches_of(images, batch or _batch(images, device, method)):
+            said = ask(piece.to(device, non_blocking=True))
+            check_outputs(said, len(piece), method.task.classes, _name_of(ask))
+            pieces.append(said)
     method.train(was_training)
     alphas = [piece.alpha for piece in pieces if piece.alpha is not None]
     return Outputs(
@@ -48,6 +50,11 @@ def outputs_of(
             for name in pieces[0].others
         },
     )
+
+
+def _name_of(ask: Callable[[Tensor], Outputs]) -> str:
+    """Of the method's function, as its author knows it."""
+    return getattr(ask, "__name__", "outputs")
 
 
 def batches_of(images: ImageSet, size: int) -> Iterator[Tensor]:

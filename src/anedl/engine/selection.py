@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from anedl.engine.contract import check_outputs, check_selection
 from anedl.engine.inference import outputs_of
 from anedl.engine.step import Stepper
 from anedl.errors import ConfigError
-from anedl.methods.base import Outputs
+from anedl.methods.base import Outputs, no_member
+from anedl.views import View
 
 
 def pool_outputs(
@@ -17,7 +19,10 @@ def pool_outputs(
 
     `ask` is its function that says it; None: `outputs`.
     """
-    images = stepper.stream.pool(stepper.average.selection_view, step)
+    view = stepper.average.selection_view
+    if not isinstance(view, View):
+        raise ConfigError(f"the method's `selection_view`: {no_member(view, View)}")
+    images = stepper.stream.pool(view, step)
     return outputs_of(stepper.average, images, stepper.precision, ask=ask)
 
 
@@ -27,16 +32,12 @@ def select(stepper: Stepper, step: int) -> tuple[Tensor | None, Tensor]:
     With it the class that it sees in each pool image, (N,); in both it may go by what it said
     before, too.
     """
-    outputs = stepper.method.recall(pool_outputs(stepper, step, stepper.average.opinion))
+    said = pool_outputs(stepper, step, stepper.average.opinion)
+    outputs = stepper.method.recall(said)
+    check_outputs(outputs, len(said.logits), stepper.method.task.classes, "recall")
     selection = stepper.average.select(outputs)
     predicted = outputs.logits.argmax(1)
     if selection is None:
         return None, predicted
-    positions = selection.positions
-    first, last = (int(end) for end in positions.aminmax()) if len(positions) else (0, 0)
-    if first < 0 or last >= len(predicted):
-        raise ConfigError(
-            f"the method's `select` named pool images {first} to {last}, and the pool has 0 to "
-            f"{len(predicted) - 1}"
-        )
-    return positions, predicted
+    check_selection(selection, len(predicted))
+    return selection.positions, predicted

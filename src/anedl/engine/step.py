@@ -14,13 +14,20 @@ from torch import Tensor
 
 from anedl.data.stream import Stream
 from anedl.engine.config import TrainConfig
+from anedl.engine.contract import (
+    check_buffers,
+    check_losses,
+    in_old_graph,
+    no_gradient,
+    own_buffers,
+)
 from anedl.engine.execution import Eager, Execution
 from anedl.engine.flat import FlatParameters
 from anedl.engine.memory import memory_of
 from anedl.engine.optimiser import Optimiser, clip_norm
 from anedl.engine.precision import Precision
 from anedl.engine.schedule import learning_rate
-from anedl.errors import ConfigError
+from anedl.engine.unsaved import Unsaved, plain_tensors
 from anedl.methods.base import Batch, Labelled, Losses, Method, Progress, Stage, Unlabelled
 
 
@@ -74,6 +81,8 @@ class Stepper:
         self._names: list[str] = []  # of the sums: the terms, the gradient, then the monitors
         self._sums = torch.zeros(0, device=device)
         self._bad = torch.zeros(0, dtype=torch.bool, device=device)
+        self._buffers = own_buffers(method)
+        self.unsaved = Unsaved(method)
         # The three parts of a step that an execution mode may replace by compiled ones.
         self.draw_batch: Callable[[Tensor, Tensor], Batch] = stream.batch
         self.compute_loss: Callable[[Batch, Progress], Losses] = method.loss
@@ -131,6 +140,7 @@ class Stepper:
         losses = self._backward(batch, progress)
         if not self._names:
             self._name_sums(losses)
+            self.unsaved.tell()
         terms = torch.stack([value.detach().float() for value in losses.terms.values()])
         monitors = [value.detach().float() for value in losses.monitors.values()]
         self.apply_update(terms, torch.stack(monitors) if monitors else terms[:0])
@@ -156,15 +166,13 @@ class Stepper:
     def _gradient_of(self, batch: Batch, progress: Progress) -> Losses:
         with self.precision.autocast():
             losses = self.compute_loss(batch, progress)
-        if not isinstance(losses, Losses):
-            raise ConfigError(
-                f"the method's `loss` must return Losses, got {type(losses).__name__}: "
-                f"Losses({{'ce': …}})"
-            )
-        total = self.precision.scaled(losses.total())
-        found = torch.autograd.grad(total, self.flat.parameters, allow_unused=True)
+        first = not self._names  # of its stage: what a loss gives is looked at once
+        if first:
+            check_losses(losses)
+        found = self._of_parameters(self.precision.scaled(losses.total()))
         self.settle()
-        if not self._names:
+        if first:
+            check_buffers(self.method, self._buffers)
             self._mark_trained(found)
         gradients = [
             torch.zeros_like(parameter) if gradient is None else gradient
@@ -172,6 +180,21 @@ class Stepper:
         ]
         self.flat.gather(gradients, self.gradient)
         return losses
+
+    def _of_parameters(self, total: Tensor) -> Sequence[Tensor | None]:
+        """The gradient of `total` (), None for a parameter that takes no part in it."""
+        if not total.requires_grad:
+            raise no_gradient()
+        try:
+            found = torch.autograd.grad(total, self.flat.parameters, allow_unused=True)
+        except RuntimeError as error:
+            if "backward through the graph a second time" not in str(error):
+                raise
+            kept = own_buffers(self.method) | plain_tensors(self.method)
+            raise in_old_graph([name for name in kept if kept[name].requires_grad]) from error
+        if all(gradient is None for gradient in found):
+            raise no_gradient()
+        return found
 
     def _mark_trained(self, gradients: Sequence[Tensor | None]) -> None:
         """Remember which parameters take part in this stage; a head may be idle in it.

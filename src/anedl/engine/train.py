@@ -226,6 +226,8 @@ def build_stepper(
     # Every step has the same shapes, so timing cuDNN's kernels once in the first steps pays.
     torch.backends.cudnn.benchmark = precision.device.type == "cuda"
     method = build_method(spec, problem.setting, problem.task, precision.device)
+    for epoch in (0, spec.train.epochs - 1):
+        method.wants(spec.stage_of(epoch))  # a slip in the second stage's is told before the first
     average = copy.deepcopy(method)
     stream = build_stream(spec, problem, precision.device)
     method.train()
