@@ -228,6 +228,18 @@ def test_that_no_difference_shows_is_said_only_where_one_would():
     assert told[2000].describe().startswith("no difference shows between 2000 inliers")
 
 
+def test_a_difference_below_the_threshold_alone_is_said():
+    """Kolmogorov and Smirnov look at the whole; a quarter of 40 at the low end is not enough."""
+    fresh = np.linspace(0.0, 1.0, 40)
+    seen = fresh.copy()
+    seen[:8] -= 1.0
+    low = compare(fresh, seen, 0.05)
+    assert not low.differ
+    assert low.low > 0
+    assert ", but more of them lie below the threshold" in low.describe()
+    assert "leaves 0 out" in low.describe()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -122,6 +122,13 @@ class Comparison:
                 f"(p = {self.p_value:.2g}): {change}; images of the pile are therefore judged by "
                 f"the {self.seen} inliers hidden among them"
             )
+        if self.low > 0 or self.high < 0:
+            side = "more" if self.low > 0 else "fewer"
+            return (
+                f"as a whole {self.seen} inliers that training has seen in the pile score like "
+                f"{self.fresh} fresh ones (p = {self.p_value:.2g}), but {side} of them lie below "
+                f"the threshold: {change}, which leaves 0 out"
+            )
         if not self.can_tell:
             return (
                 f"{self.seen} inliers that training has seen in the pile and {self.fresh} fresh "
