@@ -375,4 +375,33 @@ def test_progress_says_how_long_it_will_take(capsys, monkeypatch):
 def test_that_another_model_is_the_calibrated_one_is_told(run, pile, capsys):
     told = predict(capsys, run, pile, "--model", "best").err
     assert "the last model is calibrated, not the best one: there are no p-values" in told
+    assert "`anedl calibrate RUN KNOWN/ -o FOLDER --model best` sets a certified threshold" in told
     assert "calibrated" not in predict(capsys, run, pile, "--model", "last").err
+
+
+@pytest.mark.parametrize("exporting", [False, True])
+def test_that_nothing_certifies_what_is_unknown_is_told(run, pile, tmp_path, capsys, exporting):
+    """As where a run was copied without its calibration."""
+    model = shutil.copytree(run, tmp_path / "run", ignore=lambda *_: {"calibration.json"})
+    if exporting:
+        pytest.importorskip("onnxscript")
+        assert main(["export", str(model), "--onnx", str(tmp_path / "m.onnx")]) == 0
+        model = tmp_path / "m.onnx"
+        capsys.readouterr()
+    told = predict(capsys, model, pile, "--quiet")
+    assert told.err == (
+        "anedl: this model is not calibrated: there are no p-values and no familiarity, and a "
+        "threshold of its validation images, which certifies nothing, says what is unknown; "
+        "`anedl calibrate RUN KNOWN/ -o FOLDER` sets a certified threshold\n"
+    )
+    rows = read_csv(told.out)[1]
+    assert {row["p_value"] for row in rows} == {""}
+    assert {row["unknown"] for row in rows} <= {"true", "false"}
+
+
+def test_that_nothing_says_what_is_unknown_is_told(run, pile, tmp_path, capsys):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder, ignore=lambda *_: {"calibration.json", "results.json"})
+    told = predict(capsys, folder, pile, "--quiet")
+    assert "no familiarity, and nothing says what is unknown; `anedl calibrate" in told.err
+    assert {row["unknown"] for row in read_csv(told.out)[1]} == {""}

@@ -66,6 +66,11 @@ def test_harm_is_told_and_help_is_told():
     worse = compare(wrong(40), wrong(40, *range(10)))
     assert worse.hurt
     assert worse.describe().startswith("WARNING, the pile hurt")
+    assert worse.describe().endswith(
+        "use the model in `supervised/` instead. It is not calibrated: `anedl calibrate "
+        "RUN/supervised KNOWN/ -o FOLDER` sets a certified threshold by known images that this fit "
+        "has not had"
+    )
     assert worse.to_json()["hurt"] is True
     better = compare(wrong(40, *range(10)), wrong(40))
     assert not better.hurt

@@ -24,6 +24,7 @@ from anedl.cli.options import add_which_model
 from anedl.errors import ConfigError
 
 if TYPE_CHECKING:
+    from anedl.export.predictor import BasePredictor
     from anedl.export.reading import Wanted
     from anedl.export.tables import TableWriter
     from anedl.intake.fitted import OwnPile
@@ -85,7 +86,6 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write a row an image; 1 if any could not be read."""
-    from anedl.export.description import calibrated_instead
     from anedl.export.predictor import open_predictor
     from anedl.export.reading import decoders, read_ahead
     from anedl.export.tables import format_of, judged
@@ -101,12 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if predictor.shortfall:
         print(f"anedl: {predictor.shortfall}", file=sys.stderr)
-    if arguments.model and (other := calibrated_instead(arguments.run, arguments.model)):
-        print(
-            f"anedl: of this run the {other} model is calibrated, not the {arguments.model} one: "
-            f"there are no p-values, and a threshold of its validation images says what is unknown",
-            file=sys.stderr,
-        )
+    if not predictor.certified:
+        print(f"anedl: {without_calibration(predictor, arguments)}", file=sys.stderr)
     sources = Sources(arguments.paths, arguments.null, OwnPile(arguments.run))
     tell_passed_over(sources.passed_over)
     progress = ImagesProgress(sources.total, arguments.quiet)
@@ -140,6 +136,29 @@ def run(arguments: argparse.Namespace) -> int:
         what = "image was" if unread == 1 else "images were"
         print(f"anedl: {unread:,} {what} not read: see the column `error`", file=sys.stderr)
     return 1 if unread else 0
+
+
+def without_calibration(predictor: "BasePredictor", arguments: argparse.Namespace) -> str:
+    """What `unknown` rests on where no held-out images certify it, and what to do about it."""
+    from anedl.export.description import calibrated_instead
+
+    run, model = arguments.run, arguments.model
+    other = calibrated_instead(run, model) if model else None
+    which = (
+        f"of this run the {other} model is calibrated, not the {model} one"
+        if other
+        else "this model is not calibrated"
+    )
+    rests = (
+        "nothing says what is unknown"
+        if predictor.description.rejection is None
+        else "a threshold of its validation images, which certifies nothing, says what is unknown"
+    )
+    choice = f" --model {model}" if model else ""
+    return (
+        f"{which}: there are no p-values and no familiarity, and {rests}; `anedl calibrate RUN "
+        f"KNOWN/ -o FOLDER{choice}` sets a certified threshold"
+    )
 
 
 class Sources:

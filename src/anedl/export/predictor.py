@@ -118,8 +118,7 @@ class BasePredictor(ABC):
             return
         if not 0 < level < 1:
             raise ConfigError(f"level {level}: a share between 0 and 1")
-        rejection = description.rejection
-        if rejection is None or rejection.level is None:
+        if not self.certified:
             raise ConfigError(
                 f"level {level:g} needs p-values, but this model was not calibrated: `anedl "
                 "calibrate` does it"
@@ -130,6 +129,12 @@ class BasePredictor(ABC):
         """Why no image will be called unknown at this level; empty where some can be."""
         rejection = self.description.rejection
         return "" if rejection is None else rejection.shortfall(self.level)
+
+    @property
+    def certified(self) -> bool:
+        """Whether held-out images certify what is unknown: not by a threshold of validation."""
+        rejection = self.description.rejection
+        return rejection is not None and rejection.level is not None
 
     @property
     def batch_size(self) -> int:

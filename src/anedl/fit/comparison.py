@@ -47,7 +47,11 @@ class Comparison:
             f"{100 * self.high:+.1f})"
         )
         if self.hurt:
-            return f"WARNING, the pile hurt: {span}; use the model in `supervised/` instead"
+            return (
+                f"WARNING, the pile hurt: {span}; use the model in `supervised/` instead. It is "
+                "not calibrated: `anedl calibrate RUN/supervised KNOWN/ -o FOLDER` sets a "
+                "certified threshold by known images that this fit has not had"
+            )
         if self.high < 0:
             return f"yes: {span}"
         return f"no difference shows: {span}"
