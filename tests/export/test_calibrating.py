@@ -209,6 +209,8 @@ def test_a_licence_stays_and_what_a_fit_said_of_its_calibration_goes(make_run, k
 def test_what_is_refused(run, known, own_run, tmp_path):
     out = tmp_path / "out"
     few = sorted(known.iterdir())[:18]
+    empty = tmp_path / "empty"
+    empty.mkdir()
     cases = [
         (lambda: calibrate(run, few, out=out, workers=0), DataError, "18 held-out images cannot"),
         (lambda: calibrate(run, [known], out=out, level=1.5), AnedlError, "between 0 and 1"),
@@ -216,10 +218,32 @@ def test_what_is_refused(run, known, own_run, tmp_path):
         (lambda: calibrate(run, out=known / "00.png" / "x"), ConfigError, "lies below a file"),
         (lambda: calibrate(tmp_path / "no", [known], out=out), DataError, "not the folder of"),
         (lambda: calibrate(own_run, out=out), ConfigError, "name images of its classes"),
-        (lambda: calibrate(run, [tmp_path / "no"], out=out, workers=0), DataError, "none of what"),
+        (lambda: calibrate(run, [empty], out=out, workers=0), DataError, "none of what"),
         (lambda: calibrate(run, out=out, data=tmp_path, model="other"), ConfigError, "`last`"),
     ]
     for call, kind, message in cases:
         with pytest.raises(kind, match=message):
             call()
         assert not out.exists(), message
+
+
+def test_a_path_that_is_not_there_is_refused_before_any_work(run, known, tmp_path, monkeypatch):
+    """Among others, too: half of what was meant would set another threshold."""
+    monkeypatch.setattr("anedl.export.calibrating.load_model", lambda *_: pytest.fail("work"))
+    (tmp_path / "link.png").symlink_to(tmp_path / "gone.png")
+    for name in ("no", "link.png"):
+        with pytest.raises(DataError, match=f"{name}: there is no such file or folder"):
+            calibrate(run, [known, tmp_path / name], out=tmp_path / "out", workers=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_named_file_that_cannot_be_read_is_refused(run, known, tmp_path, capsys):
+    """In a folder it is left out; named itself, it was meant to count."""
+    broken, out = tmp_path / "broken.png", tmp_path / "out"
+    broken.write_bytes(b"no image")
+    words = [run, *sorted(known.iterdir()), broken, "-o", out, "--device", "cpu", "--workers", 0]
+    assert main(["calibrate", *map(str, words)]) == 1
+    told = capsys.readouterr()
+    assert f"what was named cannot be read: {broken} (" in told.err
+    assert told.out == ""
+    assert not out.exists()

@@ -35,7 +35,7 @@ from anedl.engine.problem import Problem
 from anedl.errors import ConfigError, DataError, first_few
 from anedl.export.description import model_of, read_calibration, read_familiarity
 from anedl.export.predictor import Predictor, require_run
-from anedl.export.reading import decoders, list_paths
+from anedl.export.reading import Wanted, decoders, list_paths, require_there
 from anedl.export.weights import check_vacant, write_weights
 from anedl.familiarity import Familiarity
 from anedl.intake.duplicates import copies_of, duplicate_groups
@@ -102,7 +102,8 @@ def calibrate(
 
     Raises:
         ConfigError: the level or a name is not one we can use, or the folder is taken.
-        DataError: there is no such run, or too few images can be used.
+        DataError: there is no such run, a path that was named is not there or cannot be read, or
+            too few images can be used.
     """
     folder, target = Path(run), Path(out)
     told: list[str] = []
@@ -111,8 +112,11 @@ def calibrate(
         told.append(text)
         say(text)
 
+    named = [images] if isinstance(images, str | Path) else images
+    paths = [] if named is None else [Path(path) for path in named]
     check_vacant(target)
     require_run(folder)
+    require_there(paths)
     chosen = model_of(folder, model)
     former = read_calibration(folder, chosen)
     if level is None:
@@ -133,8 +137,6 @@ def calibrate(
         notes = [_about_validation(chosen, len(found.score))]
     else:
         predictor = Predictor(trained, familiarity=familiarity)
-        named = [images] if isinstance(images, str | Path) else images
-        paths = [Path(path) for path in named]
         distance = near_distance_of(folder) if near_distance is None else near_distance
         found = _of_images(predictor, folder, paths, decoders(workers), distance, tell)
         notes = [
@@ -214,32 +216,49 @@ def _of_images(
 ) -> Scores:
     """What the model says of image files, without those that it knows and without copies."""
     listed = list_paths(paths)
-    unread = [f"{wanted.name} ({wanted.error})" for wanted in listed.wanted if wanted.error]
+    unread = [(wanted, wanted.error) for wanted in listed.wanted if wanted.error]
+    _refuse_named(unread, paths)
     sound = [wanted for wanted in listed.wanted if wanted.error is None]
     say(f"looking at {len(sound):,} images")
     examined = examine_all([w.path for w in sound], predictor.framing.resize, workers)
     pieces, digests, hashes = [], [], []
-    answers: Iterator[tuple[str, Examined | str]] = zip(
-        (wanted.name for wanted in sound), examined, strict=True
-    )
+    answers: Iterator[tuple[Wanted, Examined | str]] = zip(sound, examined, strict=True)
     while chunk := list(islice(answers, predictor.batch_size)):
-        unread += [f"{name} ({reason})" for name, reason in chunk if isinstance(reason, str)]
+        unread += [(wanted, reason) for wanted, reason in chunk if isinstance(reason, str)]
         images = [image for _, image in chunk if isinstance(image, Examined)]
         if images:
             frames = np.stack([predictor.framing.crop(image.frame) for image in images])
             pieces.append(predictor.judge(frames))
             digests += [image.digest.hex() for image in images]
             hashes += [image.hash for image in images]
+    _refuse_named(unread, paths)
     if listed.passed_over:
         say(f"{len(listed.passed_over):,} files are no images and were passed over")
     if unread:
-        say(f"{len(unread):,} images could not be read: {first_few(unread)}")
+        say(f"{len(unread):,} images could not be read: {_with_reasons(unread)}")
     if not pieces:
         raise DataError("none of what was named is an image that can be read")
     used = _unseen(folder, predictor, digests, np.array(hashes, np.uint64), near_distance, say)
     score = np.concatenate([piece.inlier_score for piece in pieces])[used]
     familiar = [piece.familiarity for piece in pieces if piece.familiarity is not None]
     return Scores(score, np.concatenate(familiar)[used] if familiar else np.zeros(0))
+
+
+def _refuse_named(unread: Sequence[tuple[Wanted, str]], paths: Sequence[Path]) -> None:
+    """Refuse files and folders that cannot be read and were named themselves.
+
+    Whoever names a file wants it to count; what lies in a folder is left out and told.
+    """
+    named = set(paths)
+    if refused := [entry for entry in unread if entry[0].path in named]:
+        raise DataError(
+            f"what was named cannot be read: {_with_reasons(refused)}; leave it out, or name sound "
+            "images of known classes"
+        )
+
+
+def _with_reasons(unread: Sequence[tuple[Wanted, str]]) -> str:
+    return first_few([f"{wanted.name} ({reason})" for wanted, reason in unread])
 
 
 def _unseen(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anedl.data.dataset import UInt8Array
-from anedl.errors import ConfigError, DataError
+from anedl.errors import ConfigError, DataError, first_few
 from anedl.export.framing import Framing
 from anedl.intake.listing import list_pile
 from anedl.intake.names import shown
@@ -101,6 +101,18 @@ def list_paths(paths: Sequence[Path]) -> Listed:
             else:
                 listed.passed_over.append((above + skipped.name, skipped.reason))
     return listed
+
+
+def require_there(paths: Sequence[Path]) -> None:
+    """Refuse what was named and is not there.
+
+    Raises:
+        DataError: names what is missing.
+    """
+    if missing := [shown(str(path)) for path in paths if not _is_there(path)]:
+        raise DataError(
+            f"{first_few(missing)}: there is no such file or folder; name what there is"
+        )
 
 
 def arriving(descriptor: int, null: bool = False) -> Iterator[list[Wanted]]:
@@ -211,6 +223,16 @@ def _frames(
 def _readable(descriptor: int) -> bool:
     """Whether something has come, or will within a moment; at its end a file always is."""
     return bool(select.select([descriptor], [], [], _QUIET_SECONDS)[0])
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except PermissionError:
+        return True  # it may be; why it cannot be read is told by whoever tries
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _is_folder(path: Path) -> bool:
