@@ -148,10 +148,26 @@ def test_photos_that_cannot_be_read_here_have_rows_too(run, tmp_path, capsys, mo
 def test_that_there_was_nothing_to_judge_is_told(run, tmp_path, capsys, words):
     """Quiet is about progress."""
     (tmp_path / "notes.txt").write_text("passed over")
-    told = predict(capsys, run, tmp_path, *words)
+    told = predict(capsys, run, tmp_path, *words, status=1)
     assert read_csv(told.out) == (COLUMNS, [])
-    assert "there are no images" in told.err
+    assert f"there are no images in {tmp_path}/; the table is empty" in told.err
     assert "1 file is passed over: not an image" in told.err
+
+
+def test_a_folder_without_images_among_others_is_told(run, pile, tmp_path, capsys):
+    """A mistyped name, or photographs that did not arrive: whoever automates this has to hear."""
+    told = predict(capsys, run, tmp_path, pile, "--quiet", status=1)
+    assert len(read_csv(told.out)[1]) == 5
+    assert told.err == f"anedl: there are no images in {tmp_path}/\n"
+
+
+def test_a_list_without_paths_is_no_failure(exported):
+    """`find` that finds nothing new is an everyday thing."""
+    result = subprocess.run(
+        command(exported, "-", "--quiet"), input="", capture_output=True, text=True
+    )
+    assert (result.returncode, result.stdout.splitlines()) == (0, [",".join(COLUMNS)])
+    assert result.stderr == "anedl: there are no images in what was named; the table is empty\n"
 
 
 def test_a_level_of_ones_own(run, pile, capsys):

@@ -1,8 +1,8 @@
 """Judge new images with a trained run: one row an image, in the order given.
 
 Writes file, class, probability, unknown, inlier_score, familiarity, p_value, epistemic, aleatoric
-and error. A file that cannot be read has a row that says why; the exit status is then 1. `class` is
-the likeliest known class even where the image is `unknown`.
+and error. A file that cannot be read has a row that says why; the exit status is then 1, as where a
+folder holds no image. `class` is the likeliest known class even where the image is `unknown`.
 
     anedl predict runs/mine photos/ > predictions.csv
     find photos -name '*.jpg' -print0 | anedl predict runs/mine - --format jsonl
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from anedl.cli.options import add_which_model
-from anedl.errors import ConfigError
+from anedl.errors import ConfigError, first_few
 
 if TYPE_CHECKING:
     from anedl.export.predictor import BasePredictor
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write a row an image; 1 if any could not be read."""
+    """Write a row an image; 1 if any could not be read, or a folder held none."""
     from anedl.export.predictor import open_predictor
     from anedl.export.reading import decoders, read_ahead
     from anedl.export.tables import format_of, judged
@@ -123,8 +123,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     finally:
         progress.close()
-    if not read:
-        print("anedl: there are no images in what was named; the table is empty", file=sys.stderr)
+    if sources.without or not read:
+        where = first_few(sources.without) or "what was named"
+        empty = "" if read else "; the table is empty"
+        print(f"anedl: there are no images in {where}{empty}", file=sys.stderr)
     if sources.of_pile:
         what = "image is" if sources.of_pile == 1 else "images are"
         print(
@@ -135,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     if unread:
         what = "image was" if unread == 1 else "images were"
         print(f"anedl: {unread:,} {what} not read: see the column `error`", file=sys.stderr)
-    return 1 if unread else 0
+    return 1 if unread or sources.without else 0
 
 
 def without_calibration(predictor: "BasePredictor", arguments: argparse.Namespace) -> str:
@@ -184,6 +186,11 @@ class Sources:
         """How many files there are; None where standard input will tell."""
         counts = [None if part is None else len(part.wanted) for part in self._parts]
         return None if None in counts else sum(count or 0 for count in counts)
+
+    @property
+    def without(self) -> list[str]:
+        """The folders that hold no image."""
+        return [name for part in self._parts if part is not None for name in part.without]
 
     @property
     def passed_over(self) -> list[tuple[str, str]]:

@@ -234,6 +234,8 @@ def _of_images(
     _refuse_named(unread, paths)
     if listed.passed_over:
         say(f"{len(listed.passed_over):,} files are no images and were passed over")
+    if listed.without:
+        say(f"there are no images in {first_few(listed.without)}")
     if unread:
         say(f"{len(unread):,} images could not be read: {_with_reasons(unread)}")
     if not pieces:

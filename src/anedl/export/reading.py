@@ -56,10 +56,14 @@ END_OF_CHUNK = EndOfChunk()
 
 @dataclass(frozen=True)
 class Listed:
-    """Files and folders as they were found: what to judge, and what was passed over, and why."""
+    """Files and folders as they were found: what to judge, and what was passed over, and why.
+
+    `without` names the folders that gave nothing to judge.
+    """
 
     wanted: list[Wanted]
     passed_over: list[tuple[str, str]]
+    without: list[str]
 
 
 def decoders(wanted: int | None) -> int:
@@ -82,7 +86,7 @@ def list_paths(paths: Sequence[Path]) -> Listed:
     What lies in a folder and is no image is passed over; a folder that cannot be read, or a path
     that is not there, is an error of its own.
     """
-    listed = Listed([], [])
+    listed = Listed([], [], [])
     for path in paths:
         if not _is_folder(path):
             listed.wanted.append(Wanted(path, shown(str(path))))
@@ -93,6 +97,7 @@ def list_paths(paths: Sequence[Path]) -> Listed:
         except DataError as error:
             listed.wanted.append(Wanted(path, above, _reason(error, path)))
             continue
+        before = len(listed.wanted)
         listed.wanted.extend(Wanted(item.path, above + item.name) for item in listing.items)
         for skipped in listing.skipped:
             if skipped.name.endswith("/"):
@@ -100,6 +105,8 @@ def list_paths(paths: Sequence[Path]) -> Listed:
                 listed.wanted.append(Wanted(path / skipped.name, name, skipped.reason))
             else:
                 listed.passed_over.append((above + skipped.name, skipped.reason))
+        if len(listed.wanted) == before:
+            listed.without.append(above)
     return listed
 
 
