@@ -308,11 +308,32 @@ def test_pillow_images_look_as_their_files_do(own_run, tmp_path):
         (np.zeros((4, 4, 2), np.uint8), "channels"),
         (np.zeros((0, 4, 3), np.uint8), "without pixels"),
         (7, "not int"),
+        (torch.zeros(3, 4, 4), r"not a torch tensor: give `tensor\.cpu\(\)\.numpy\(\)`"),
     ],
 )
 def test_what_is_no_image_is_told(own_run, image, said):
     with pytest.raises(DataError, match=said):
         classify(load(own_run, device="cpu"), [image])
+
+
+@pytest.mark.parametrize("kind", [str, object])
+def test_an_array_of_paths_is_a_list_of_them(own_run, pictures, kind):
+    """As a column of a table gives it."""
+    predictor = load(own_run, device="cpu")
+    paths = sorted(str(path) for path in pictures.iterdir())
+    found = predictor.predict(np.array(paths, dtype=kind))
+    np.testing.assert_array_equal(found.probabilities, predictor.predict(paths).probabilities)
+
+
+def test_a_folder_is_no_image_and_what_to_do_is_told(own_run, pictures):
+    with pytest.raises(DataError, match=r"a folder; name its files, such as .*rglob"):
+        load(own_run, device="cpu").predict(pictures)
+
+
+def test_an_exported_model_has_no_outputs_and_says_what_has(digits_run, frames):
+    for model, runtime in ((digits_run, "onnx"), (digits_run / "model.onnx", "torch")):
+        with pytest.raises(ConfigError, match="predictions only: for outputs load the folder"):
+            load(model, runtime, "cpu").outputs(frames)
 
 
 def test_an_unreadable_file_is_told(own_run, tmp_path):

@@ -1,9 +1,11 @@
 """Images as Python hands them over: paths, Pillow images and arrays of any size, in any mixture."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,8 @@ from PIL import Image, ImageOps
 from anedl.data.dataset import UInt8Array, to_rgb
 from anedl.errors import DataError
 from anedl.export.predictor import BasePredictor, Predictions
-from anedl.intake.decoding import decode
+from anedl.intake.decoding import UnreadableError, decode
+from anedl.intake.names import shown
 
 AnImage = str | PathLike[str] | Image.Image | npt.NDArray[np.uint8]
 
@@ -50,11 +53,19 @@ def framed(
 def each(images: AnImage | Iterable[AnImage]) -> Iterator[UInt8Array]:
     """Every image as (h, w, 3) uint8."""
     if isinstance(images, str | PathLike):
-        yield decode(Path(images))
+        yield of_file(Path(images))
     elif isinstance(images, Image.Image):
         yield of_picture(images)
+    elif isinstance(images, np.ndarray) and images.dtype.kind in "UO":
+        paths: list[Any] = images.ravel().tolist()  # as a column of a table gives them
+        yield from each(paths)
     elif isinstance(images, np.ndarray):
         yield from of_array(images)
+    elif _is_tensor(images):
+        raise DataError(
+            "an image is a path, a Pillow image or a uint8 array, not a torch tensor: give "
+            "`tensor.cpu().numpy()`, with values in 0…255 as uint8 and the channels last"
+        )
     elif isinstance(images, Iterable):
         for image in images:
             yield from each(image)
@@ -62,6 +73,24 @@ def each(images: AnImage | Iterable[AnImage]) -> Iterator[UInt8Array]:
         raise DataError(
             f"an image is a path, a Pillow image or a uint8 array, not {type(images).__name__}"
         )
+
+
+def of_file(path: Path) -> UInt8Array:
+    """The image in a file."""
+    try:
+        return decode(path)
+    except UnreadableError as error:
+        if not path.is_dir():
+            raise
+        raise DataError(
+            f"{shown(str(path))}: a folder; name its files, such as "
+            f"`sorted(Path(…).rglob('*.jpg'))`, or judge it by `anedl predict`"
+        ) from error
+
+
+def _is_tensor(images: object) -> bool:
+    torch = sys.modules.get("torch")  # an exported model is computed without it
+    return torch is not None and isinstance(images, torch.Tensor)
 
 
 def of_picture(picture: Image.Image) -> UInt8Array:

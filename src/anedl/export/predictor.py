@@ -151,6 +151,17 @@ class BasePredictor(ABC):
 
         return classify(self, images)
 
+    def outputs(self, images: "AnImage | Iterable[AnImage]") -> dict[str, Floats]:
+        """What the method computes of images beside its predictions; a run's own model has it.
+
+        Raises:
+            ConfigError: the model was exported, and its graph gives predictions only.
+        """
+        raise ConfigError(
+            "an ONNX model gives predictions only: for outputs load the folder of its run, with "
+            'runtime "torch"'
+        )
+
     def judge(self, frames: UInt8Array) -> Predictions:
         """Judge frames (N, side, side, 3) uint8, as `framing.frame` makes them."""
         size = self.batch_size
