@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -94,6 +95,25 @@ def test_ctrl_c_says_how_to_go_on_where_one_can(words, advice, capsys, monkeypat
     monkeypatch.setattr(f"anedl.cli.{words[0]}.run", interrupted)
     assert main(words) == 130
     assert capsys.readouterr().err == f"anedl: interrupted{advice}\n"
+
+
+def test_names_that_the_terminal_cannot_say_are_told_in_a_line():
+    """A locale without letters, as cron and bare containers have it."""
+    code = (
+        "import pathlib, anedl.cli.data as data\n"
+        "data.run = lambda _: pathlib.Path('caf\\u00e9').stat()\n"
+        "from anedl.cli import main\n"
+        "raise SystemExit(main(['data', 'where']))"
+    )
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **plain}, capture_output=True, text=True
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        "anedl: this terminal's encoding (ascii) cannot name the files here, such as caf\\xe9: set "
+        "PYTHONUTF8=1\n"
+    )
 
 
 def test_a_reader_that_leaves_early_is_no_error():

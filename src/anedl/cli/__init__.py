@@ -121,6 +121,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has left; what it wanted, it has.
         sys.stderr.close()
         return 0
+    except UnicodeEncodeError as error:
+        if sys.getfilesystemencoding() == "utf-8":
+            raise  # not for its names of files
+        print(
+            f"anedl: this terminal's encoding ({error.encoding}) cannot name the files here, such "
+            f"as {error.object.encode('ascii', 'backslashreplace').decode()}: set PYTHONUTF8=1",
+            file=sys.stderr,
+        )
+        return 1
     except OSError as error:
         # A full disk, a folder that may not be written: the system's own words say it best.
         print(f"anedl: {error}{goes_on if error.errno in NO_ROOM else ''}", file=sys.stderr)

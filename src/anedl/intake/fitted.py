@@ -108,7 +108,8 @@ def open_run_cache(run: Path) -> ImageCache:
 class OwnPile:
     """The files of the pile that a run has sorted, to be recognised among others by their place.
 
-    Nothing is recognised where the run has sorted none, or its image cache is gone.
+    Nothing is recognised where the run has sorted none, or its image cache is gone; nor a file with
+    letters in its path that the encoding of this process lacks.
     """
 
     def __init__(self, run: Path) -> None:
@@ -118,13 +119,16 @@ class OwnPile:
             items = open_cache(run / "cache").items if is_sorted else []
         except DataError:
             items = []
-        self._places = {self._place(item.path) for item in items if item.label is None}
+        self._places = {self._place(item.path) for item in items if item.label is None} - {None}
 
     def __contains__(self, path: Path) -> bool:
         return bool(self._places) and self._place(path) in self._places
 
-    def _place(self, path: Path) -> tuple[str, str]:
-        return self._real(path.parent), path.name
+    def _place(self, path: Path) -> tuple[str, str] | None:
+        try:
+            return self._real(path.parent), path.name
+        except UnicodeEncodeError:
+            return None
 
 
 def where_it_was(run: Path, files: Sequence[Path]) -> str:
@@ -132,6 +136,7 @@ def where_it_was(run: Path, files: Sequence[Path]) -> str:
     gone = [file for file in files if not file.exists()]
     if not files or 2 * len(gone) <= len(files):
         return ""
+    os.fsencode(gone[0])  # fails where nothing has gone, and the locale cannot name it
     labelled, pile = _sources(_said(run))
     again = shlex.join(_fit_again(run, ("LABELLED", "PILE")))
     return (
