@@ -82,10 +82,26 @@ def test_nothing_to_do_is_told(run, capsys):
 
 def test_a_missing_run_is_told(tmp_path, capsys):
     assert main(["export", str(tmp_path / "none"), "--onnx", str(tmp_path / "m.onnx")]) == 1
-    assert "there is no such" in capsys.readouterr().err
+    assert "none: not the folder of a run" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_no_file(run, tmp_path, capsys):
     assert main(["export", str(run), "--onnx", str(tmp_path)]) == 1
     assert "name a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--weights", "new"], ["--onnx", "new.onnx"], ["--card"]])
+def test_a_file_is_no_run(tmp_path, capsys, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"exported before")
+    assert main(["export", "model.onnx", *words]) == 1
+    assert capsys.readouterr().err == "anedl: model.onnx: a file, not the folder of a run\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize("name", ["m.txt", "m", "m.ONNX"])
+def test_a_name_that_predict_does_not_take_is_refused(run, tmp_path, capsys, name):
+    assert main(["export", str(run), "--onnx", str(tmp_path / name)]) == 1
+    assert f"{name}: name it .onnx" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

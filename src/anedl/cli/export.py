@@ -32,13 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what was asked for and say where it is."""
-    from anedl.intake.fitted import require_fitted
+    from anedl.export.predictor import require_run
 
     if arguments.onnx is None and arguments.weights is None and not arguments.card:
         raise ConfigError("nothing to do: give --onnx FILE, --weights FOLDER or --card")
-    require_fitted(arguments.run)
+    require_run(arguments.run)
     if arguments.onnx is not None and arguments.onnx.is_dir():
         raise ConfigError(f"--onnx {arguments.onnx}: a folder; name a file")
+    if arguments.onnx is not None and arguments.onnx.suffix != ".onnx":
+        raise ConfigError(
+            f"--onnx {arguments.onnx}: name it .onnx, by which `anedl predict` knows such a model"
+        )
     if arguments.weights is not None:
         from anedl.export.weights import check_vacant
 

@@ -378,6 +378,8 @@ def require_run(folder: Path) -> None:
     if (folder / "config.json").is_file():
         return
     require_fitted(folder)
+    if folder.is_file():
+        raise DataError(f"{folder}: a file, not the folder of a run")
     raise DataError(f"{folder}: not the folder of a run, there is no config.json")
 
 
