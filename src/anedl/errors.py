@@ -33,6 +33,11 @@ def _initials(name: str) -> str:
     return "".join(word[:1] for word in words) if len(words) > 1 else ""
 
 
+def counted(number: int, thing: str) -> str:
+    """How many there are of it: "1 image", "2,000 images"."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def first_few(texts: Sequence[str]) -> str:
     """The first of them with commas between, and how many more there are."""
     more = len(texts) - _EXAMPLES

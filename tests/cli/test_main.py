@@ -88,12 +88,17 @@ def test_python_m_anedl_is_the_command():
         (["predict", "runs/mine", "new"], ""),
     ],
 )
-def test_ctrl_c_says_how_to_go_on_where_one_can(words, advice, capsys, monkeypatch):
+@pytest.mark.parametrize(("raised", "status"), [(KeyboardInterrupt(), 130), (SystemExit(143), 143)])
+def test_what_is_stopped_says_how_to_go_on_where_one_can(
+    words, advice, raised, status, capsys, monkeypatch
+):
+    """By Ctrl-C, or by SIGTERM once the training has saved."""
+
     def interrupted(_arguments):
-        raise KeyboardInterrupt
+        raise raised
 
     monkeypatch.setattr(f"anedl.cli.{words[0]}.run", interrupted)
-    assert main(words) == 130
+    assert main(words) == status
     assert capsys.readouterr().err == f"anedl: interrupted{advice}\n"
 
 

@@ -157,9 +157,10 @@ def test_what_cannot_be_read_or_occurs_twice_is_told_and_left_out(run, known, tm
     said = []
     made = calibrate(run, [mixed], out=tmp_path / "out", device="cpu", workers=0, say=said.append)
     assert len(made.calibration.fresh) == 60
-    assert any("1 of the images are copies of others, or nearly" in line for line in said)
-    assert any("1 images could not be read" in line and "broken.png" in line for line in said)
-    assert any("1 files are no images" in line for line in said)
+    assert any("1 of the images is a copy of another, or nearly" in line for line in said)
+    assert any("1 image could not be read" in line and "broken.png" in line for line in said)
+    assert "1 file is no image and was passed over" in said
+    assert "looking at 62 images" in said
 
 
 def test_a_benchmark_without_its_data_is_judged_by_its_score_alone(run, known, tmp_path):

@@ -114,6 +114,8 @@ def test_images_called_unknown_of_a_pile_that_may_be_clean():
     assert clean.low == 0 < dirty.low
     (said,) = perhaps_no_strangers(clean, 15)
     assert "the 15 images called unknown" in said
+    (said,) = perhaps_no_strangers(clean, 1)
+    assert "the 1 image called unknown may be an odd one of a known class: look at it" in said
     assert perhaps_no_strangers(clean, 0) == perhaps_no_strangers(dirty, 15) == []
 
 

@@ -203,7 +203,11 @@ def test_a_wrong_cell_is_named(tmp_path, triage_of, column, value, message):
 
 
 def test_other_files_are_told_apart(tmp_path):
-    with pytest.raises(DataError, match="no triage here"):
+    with pytest.raises(DataError, match="no triage here; `anedl fit` makes one"):
+        read_table(tmp_path)
+    for name in ("intake.json", "config.json"):  # a fit that was killed while it trained
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(DataError, match="no triage here; finish the run with `--resume`"):
         read_table(tmp_path)
     (tmp_path / "triage.csv").write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match="line 1: no column 'file'; found a, b"):

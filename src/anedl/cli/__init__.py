@@ -43,6 +43,7 @@ GO_ON_BY_THEMSELVES = {"demo", "reproduce", "triage"}
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 INTERRUPTED = 130  # what a shell reports for a process ended by Ctrl-C
+TERMINATED = 143  # and by SIGTERM, where a run has heard it and saved
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -117,6 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"anedl: interrupted{again}", file=sys.stderr)
         return INTERRUPTED
+    except SystemExit as ended:
+        if ended.code != TERMINATED:
+            raise
+        print(f"anedl: interrupted{again}", file=sys.stderr)
+        return TERMINATED
     except BrokenPipeError:
         # The reader (`| head`) has left; what it wanted, it has.
         sys.stderr.close()

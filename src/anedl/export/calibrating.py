@@ -32,7 +32,7 @@ from anedl.engine.load import problem_of
 from anedl.engine.model import TrainedModel, load_model
 from anedl.engine.own import find_cache
 from anedl.engine.problem import Problem
-from anedl.errors import ConfigError, DataError, first_few
+from anedl.errors import ConfigError, DataError, counted, first_few
 from anedl.export.description import model_of, read_calibration, read_familiarity
 from anedl.export.predictor import Predictor, require_run
 from anedl.export.reading import Wanted, decoders, list_paths, require_there
@@ -170,7 +170,7 @@ def _learnt(
         say(f"new images will be judged by their score alone, without familiarity: {error}")
         return None
     labelled = problem.images_at(trained.split.labelled)
-    say(f"looking at the {len(labelled):,} labelled images for what is familiar")
+    say(f"looking at the {counted(len(labelled), 'labelled image')} for what is familiar")
     return Familiarity.of(outputs_of(trained.method, labelled, trained.precision).features)
 
 
@@ -182,7 +182,7 @@ def _of_validation(
     say: Say,
 ) -> Scores:
     images = _problem(trained, folder, root).validation()[0]
-    say(f"calibrating on {len(images):,} validation images")
+    say(f"calibrating on {counted(len(images), 'validation image')}")
     outputs = outputs_of(trained.method, images, trained.precision)
     score = outputs.score.double().cpu().numpy()
     if familiarity is None:
@@ -219,7 +219,7 @@ def _of_images(
     unread = [(wanted, wanted.error) for wanted in listed.wanted if wanted.error]
     _refuse_named(unread, paths)
     sound = [wanted for wanted in listed.wanted if wanted.error is None]
-    say(f"looking at {len(sound):,} images")
+    say(f"looking at {counted(len(sound), 'image')}")
     examined = examine_all([w.path for w in sound], predictor.framing.resize, workers)
     pieces, digests, hashes = [], [], []
     answers: Iterator[tuple[Wanted, Examined | str]] = zip(sound, examined, strict=True)
@@ -233,11 +233,13 @@ def _of_images(
             hashes += [image.hash for image in images]
     _refuse_named(unread, paths)
     if listed.passed_over:
-        say(f"{len(listed.passed_over):,} files are no images and were passed over")
+        count = len(listed.passed_over)
+        files_are = "file is no image and was" if count == 1 else "files are no images and were"
+        say(f"{count:,} {files_are} passed over")
     if listed.without:
         say(f"there are no images in {first_few(listed.without)}")
     if unread:
-        say(f"{len(unread):,} images could not be read: {_with_reasons(unread)}")
+        say(f"{counted(len(unread), 'image')} could not be read: {_with_reasons(unread)}")
     if not pieces:
         raise DataError("none of what was named is an image that can be read")
     used = _unseen(folder, predictor, digests, np.array(hashes, np.uint64), near_distance, say)
@@ -280,7 +282,8 @@ def _unseen(
     _, leaders = np.unique(groups[groups >= 0], return_index=True)
     different = np.union1d(np.flatnonzero(groups < 0), np.flatnonzero(groups >= 0)[leaders])
     if copies := len(digests) - len(different):
-        say(f"{copies:,} of the images are copies of others, or nearly, and count once")
+        are = "is a copy of another" if copies == 1 else "are copies of others"
+        say(f"{copies:,} of the images {are}, or nearly: all alike count as one")
     cache = None
     with suppress(DataError):
         cache = find_cache(folder) if predictor.trained.spec.own is not None else None
@@ -298,10 +301,12 @@ def _unseen(
         near_distance,
     )
     if had.any():
-        say(
-            f"{int(had.sum()):,} of the images, or copies of them, are the run's own, and say "
-            f"nothing of new ones: left out"
+        are = (
+            "or a copy of it, is the run's own, and says"
+            if had.sum() == 1
+            else "or copies of them, are the run's own, and say"
         )
+        say(f"{int(had.sum()):,} of the images, {are} nothing of new ones: left out")
     if had.all():
         raise DataError(
             "all of these images, or copies of them, were there when the model was trained; a "

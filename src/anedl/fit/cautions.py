@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from anedl.conformal import percent
 from anedl.data.dataset import IntArray
-from anedl.errors import first_few
+from anedl.errors import counted, first_few
 from anedl.evaluation.starvation import starved
 from anedl.fit.choices import FOR_PHOTOGRAPHS
 from anedl.pollution import ShareEstimate
@@ -58,7 +58,7 @@ def cautions(
         )
     if steps < FEW_STEPS:
         found.append(
-            f"caution: training took only {steps:,} steps; "
+            f"caution: training took only {counted(steps, 'step')}; "
             f"more --minutes, a smaller --image-size or a faster device would help, in a new folder"
         )
     return found
@@ -135,9 +135,14 @@ def perhaps_no_strangers(share: ShareEstimate, unknown: int) -> list[str]:
     """A caution where images are called unknown of a pile that may hold no stranger at all."""
     if share.low > 0 or not unknown:
         return []
+    which = (
+        "image called unknown may be an odd one of a known class: look at it"
+        if unknown == 1
+        else "images called unknown may be odd ones of known classes: look at them"
+    )
     return [
         f"caution: by the estimate the pile may hold no stranger at all, and the {unknown:,} "
-        f"images called unknown may be odd ones of known classes: look at them before you act"
+        f"{which} before you act"
     ]
 
 

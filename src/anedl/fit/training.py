@@ -19,7 +19,7 @@ from anedl.engine.problem import Problem
 from anedl.engine.spec import RunSpec, layered_options, make_spec, read_spec
 from anedl.engine.task import task_of
 from anedl.engine.train import Surroundings, train
-from anedl.errors import ConfigError, unknown_name
+from anedl.errors import ConfigError, counted, unknown_name
 from anedl.fit.begun import require_same_roles
 from anedl.fit.choices import (
     FOLDS_TIME,
@@ -177,7 +177,7 @@ def trained(
     begun = (folder / "config.json").exists()
     spec = _spec(method, problem, folder, wishes, share_of_time, taken, say)
     _check_same(folder, spec, problem)
-    length = f"{spec.train.epochs} epochs of {spec.train.epoch_steps} steps"
+    length = f"{counted(spec.train.epochs, 'epoch')} of {counted(spec.train.epoch_steps, 'step')}"
     if (folder / "results.json").exists():
         say(f"{called or method}: trained before, {length}; more takes a new folder")
         return folder

@@ -195,7 +195,9 @@ def _write_parquet(path: Path, rows: Sequence[dict[str, Cell]]) -> bool:
 def _read_csv(path: Path) -> list[dict[str, Cell]]:
     if not path.is_file():
         require_fitted(path.parent)
-        raise DataError(f"{path}: there is no triage here; `anedl fit` makes one")
+        of_fit = (path.parent / "intake.json").is_file()
+        remedy = "finish the run with `--resume`" if of_fit else "`anedl fit` makes one"
+        raise DataError(f"{path}: there is no triage here; {remedy}")
     return [_cells(row, path) for row in read_csv(path, COLUMNS)]
 
 
