@@ -165,6 +165,8 @@ def test_too_few_known_classes_have_no_development_split():
         draw("digits-2/3")
     with pytest.raises(ConfigError, match="none can play unknown"):
         make_spec("cifar100-5/50", "fixmatch", development=True)
+    chosen, _, split, _ = draw("cifar100-4+30+55+1+32/5")
+    assert chosen.num_known - len(split.known_classes) == chosen.development_unknowns == 1
     setting, _, split, _ = draw("cifar100-10/4")
     assert setting.num_known - len(split.known_classes) == 5, "a family plays unknown as a whole"
 

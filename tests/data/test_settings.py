@@ -97,7 +97,7 @@ def test_aliases_lead_to_their_setting():
 def test_an_unknown_setting_suggests_a_near_one():
     with pytest.raises(ConfigError, match=r"unknown setting 'cifar100-55/'.*cifar100-55/50"):
         get_setting("cifar100-55/")
-    with pytest.raises(ConfigError, match=r"unknown setting 'cifar-6/50'.*DATASET-K/n, of cifar10"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'cifar-6/50'.*DATASET-K/n, other known"):
         get_setting("cifar-6/50")
 
 
@@ -162,6 +162,34 @@ def test_counts_that_a_data_set_cannot_have_are_refused(name, said):
     with pytest.raises(ConfigError, match=said):
         get_setting(name)
     assert not is_setting(name)
+
+
+def test_known_classes_may_be_named_by_their_numbers():
+    odd = get_setting("digits-1+3+5+7+9/4")
+    assert odd.known_classes == (1, 3, 5, 7, 9)
+    assert (odd.labelled_per_class, odd.top_m, odd.development_unknowns) == (4, 2, 1)
+    counts = (182, 183, 182, 179, 180)
+    assert odd.pool_inliers == sum(counts) - 5 * (60 + 10 + 4)
+    assert get_setting("digits-9+7+5+3+1/4") == odd, "in any order"
+    siblings = get_setting("cifar100-4+30+55/5")  # three of five aquatic mammals
+    assert siblings.class_groups is None
+    assert siblings.pool_outliers == 97 * 500
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("digits-1+1/4", "different numbers from 0 to 9"),
+        ("digits-3+10/4", "different numbers from 0 to 9"),
+        ("digits-0+1+2+3+4+5+6+7+8+9/4", "one class at least must be unknown"),
+        ("digits-1+3/500", "labelled images at most"),
+        ("digits-1+/4", "unknown setting"),
+        ("digits-1+03/4", "unknown setting"),
+    ],
+)
+def test_known_classes_that_cannot_be_are_refused(name, said):
+    with pytest.raises(ConfigError, match=said):
+        get_setting(name)
 
 
 def test_at_most_labels_a_pool_image_of_each_known_class_is_left():

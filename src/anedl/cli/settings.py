@@ -5,6 +5,7 @@
 
 The settings of the paper have a name in the list. Any other counts of the same data sets make a
 setting too, by the same rules: DATASET-K/n, of cifar10, cifar100, imagenet30, miniimagenet, digits.
+Known classes of your choice are written by their numbers: cifar10-0+1+8+9/25.
 """
 
 import argparse

@@ -113,8 +113,15 @@ def get_setting(name: str) -> Setting:
     if counted is None or counted["dataset"] not in KNOWN_FIRST:
         unknown = unknown_name("setting", name, SETTINGS)
         datasets = ", ".join(KNOWN_FIRST)
-        raise ConfigError(f"{unknown}; other counts are named DATASET-K/n, of {datasets}")
-    return _of_counts(counted["dataset"], int(counted["known"]), int(counted["labels"]))
+        raise ConfigError(
+            f"{unknown}; other counts are named DATASET-K/n, other known classes "
+            f"DATASET-A+B+…/n by their numbers, of {datasets}"
+        )
+    known = [int(number) for number in counted["known"].split("+")]
+    dataset, labels = counted["dataset"], int(counted["labels"])
+    if len(known) > 1:
+        return _of_classes(dataset, tuple(sorted(known)), labels)
+    return _of_counts(dataset, known[0], labels)
 
 
 def is_setting(name: str) -> bool:
@@ -272,7 +279,10 @@ SELECTED_OF_INLIERS = 0.71
 # About the share of known classes that play unknown in the development splits of the named ones.
 PLAYING_UNKNOWN = 0.18
 
-COUNTED = re.compile(r"(?P<dataset>[a-z0-9]+)-(?P<known>[1-9][0-9]*)/(?P<labels>[1-9][0-9]*)")
+NUMBER = "(0|[1-9][0-9]*)"
+COUNTED = re.compile(
+    rf"(?P<dataset>[a-z0-9]+)-(?P<known>{NUMBER}(\+{NUMBER})*)/(?P<labels>[1-9][0-9]*)"
+)
 # The classes of each data set in the order in which they are known.
 KNOWN_FIRST: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
@@ -304,6 +314,29 @@ def _of_counts(dataset: str, known: int, labels: int) -> Setting:
             f"{most_known} can be known{steps}"
         )
     classes = tuple(sorted(KNOWN_FIRST[dataset][:known]))
+    setting = _with_classes(like, name, classes, labels)
+    if like.num_known == known:
+        return setting
+    return _with_rules_of_k(setting, family)
+
+
+@cache
+def _of_classes(dataset: str, known: tuple[int, ...], labels: int) -> Setting:
+    """The setting of a data set with these known classes, each for itself, families or not."""
+    like = next(setting for setting in SETTINGS.values() if setting.dataset == dataset)
+    name = f"{dataset}-{'+'.join(map(str, known))}/{labels}"
+    if len(set(known)) < len(known) or known[-1] >= like.num_classes:
+        raise ConfigError(
+            f"setting {name}: known classes are different numbers from 0 to {like.num_classes - 1}"
+        )
+    if len(known) == like.num_classes:
+        raise ConfigError(f"setting {name}: one class at least must be unknown")
+    like = replace(like, class_groups=None)
+    return _with_rules_of_k(_with_classes(like, name, known, labels), family=1)
+
+
+def _with_classes(like: Setting, name: str, classes: tuple[int, ...], labels: int) -> Setting:
+    """The setting with other known classes and labels, and the selected share that follows."""
     taken = like.validation_per_class + like.test_cut_per_class
     most_labels = min(like.train_counts[label] for label in classes) - taken - 1
     if labels > most_labels:
@@ -313,9 +346,12 @@ def _of_counts(dataset: str, known: int, labels: int) -> Setting:
         )
     setting = replace(like, name=name, known_classes=classes, labelled_per_class=labels)
     inliers = setting.pool_inliers / (setting.pool_inliers + setting.pool_outliers)
-    setting = replace(setting, oracle_share=max(0.01, round(SELECTED_OF_INLIERS * inliers, 2)))
-    if like.num_known == known:
-        return setting
+    return replace(setting, oracle_share=max(0.01, round(SELECTED_OF_INLIERS * inliers, 2)))
+
+
+def _with_rules_of_k(setting: Setting, family: int) -> Setting:
+    """The setting with M and the development split that follow from K alone."""
+    known = setting.num_known
     playing = family * max(1, round(PLAYING_UNKNOWN * known / family))
     # With less than two classes left there is no development split.
     playing = playing if known - playing >= 2 else 0
