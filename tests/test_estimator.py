@@ -225,6 +225,35 @@ def test_bytes_and_shares_of_white_are_the_same(small):
     assert (quick(pixel_range=(0, 32)).fit(X, y).decision_function(X) != of_bytes).any()
 
 
+FACTORS = {"bytes": 255, "shares": 1, "to 16": 16}
+
+
+@pytest.mark.parametrize(
+    ("fitted", "given", "message"),
+    [
+        ("bytes", "shares", "from 0 to 1, but in fit 0 was black and 255 white"),
+        ("to 16", "shares", "from 0 to 1, but in fit 0 was black and 16 white"),
+        ("shares", "to 16", "from 0 to 16, but in fit 0 was black and 1 white"),
+        ("shares", "bytes", "from 0 to 255, but in fit 0 was black and 1 white"),
+    ],
+)
+def test_images_on_another_scale_than_in_fit_are_told(small, fitted, given, message):
+    X, y = small[0] / 16, small[1]
+    scaled = {name: X * factor for name, factor in FACTORS.items()}
+    scaled["bytes"] = np.rint(scaled["bytes"]).astype(np.uint8)
+    classifier = quick().fit(scaled[fitted], y)
+    classifier.predict(scaled[fitted])
+    with pytest.warns(UserWarning, match=message) as told:
+        classifier.predict(scaled[given])
+    assert told[0].filename == __file__, "it points to the caller's line"
+
+
+def test_a_pixel_range_of_other_images_is_told_in_fit(small):
+    with pytest.warns(UserWarning, match="from 0 to 16, but pixel_range makes 0 black and 1 white"):
+        classifier = quick(pixel_range=(0, 1)).fit(*small)
+    classifier.predict(small[0])  # on the scale of fit, which has been told
+
+
 def test_colour_images_that_are_not_square(small):
     _, y = small
     X = np.random.default_rng(0).integers(0, 256, (100, 9, 12, 3), dtype=np.uint8)

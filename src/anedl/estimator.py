@@ -414,6 +414,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows, shape = self._read(X, reset=False)
         image: ImageFormat = self.image_format_
         image.check(shape)
+        image.warn_of_scale(rows)
         return self._model.judge(image.images(rows))
 
     def _p_values(self, said: Said) -> FloatArray:

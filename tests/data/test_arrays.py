@@ -54,6 +54,52 @@ def test_the_fitted_range_holds_for_later_rows():
     assert later.ravel()[:3].tolist() == [0, 128, 255]
 
 
+@pytest.mark.parametrize(
+    ("fitted", "given"),
+    [
+        (np.uint8([0, 255]), np.uint8([0, 1])),
+        (np.array([0.0, 16.0]), np.array([0.0, 0.0])),  # black
+        (np.array([0.0, 255.0]), np.array([0.0, 1.0])),  # nearly black
+        (np.array([0.0, 1.0]), np.array([0.0, 1.4])),
+        (np.array([0.0, 1.0]), np.uint8([0, 1])),  # a mask
+        (np.array([0, 255]), np.array([0, 1])),
+        (np.array([-2.1, 2.6]), np.array([-0.5, 0.9])),  # standardized
+    ],
+)
+def test_one_dark_image_is_no_other_scale(fitted, given):
+    image_format(fitted[None], None, None, None).warn_of_scale(given[None])
+
+
+@pytest.mark.parametrize(
+    ("fitted", "given"),
+    [
+        ([0.0, 255.0], [[0.0, 1.0], [1.0, 0.0]]),  # masks
+        ([0.0, 255.0], [[0.0, 0.7]]),
+        ([-2.1, 2.6], [[0.0, 0.9]]),
+        ([-2.1, 2.6], [[0.0, 5.1]]),
+        ([0.0, 1.0], [[0.0, 1.6]]),
+        ([0.0, 1.0], np.uint8([[0, 2]])),
+    ],
+)
+def test_another_scale_is_told(fitted, given):
+    found = image_format(rows(fitted), None, None, None)
+    with pytest.warns(UserWarning, match=f"in fit {fitted[0]:g} was black"):
+        found.warn_of_scale(np.asarray(given))
+
+
+def test_a_few_numbers_beyond_white_are_no_other_scale():
+    found = image_format(rows([0, 1] * 200), None, None, None)
+    found.warn_of_scale(rows([0, 1] * 198 + [0, 11] * 2))
+    with pytest.warns(UserWarning, match="from 0 to 11"):
+        found.warn_of_scale(rows([0, 1] * 195 + [0, 11] * 5))
+
+
+def test_what_goes_beyond_a_pixel_range_in_fit_may_do_so_later():
+    with pytest.warns(UserWarning, match="pixel_range makes 0 black and 400 white"):
+        found = image_format(rows([0, 3000]), None, (0, 400), None)
+    found.warn_of_scale(rows([0, 3100]))
+
+
 def test_images_that_are_not_square_are_stretched_as_pillow_does():
     given = np.arange(12 * 9, dtype=np.uint8)[None]
     found = image_format(given, (9, 12), None, None)

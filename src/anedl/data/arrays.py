@@ -1,7 +1,8 @@
 """Arrays of numbers as images: what a table of features must become before a network sees it."""
 
+import warnings
 from dataclasses import dataclass
-from math import isqrt
+from math import inf, isqrt
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from anedl.data.dataset import UInt8Array
 from anedl.errors import DataError
 
 SMALLEST_SIDE, LARGEST_SIDE = 8, 96
+# Up to which share of the numbers may lie far beyond white: where every pixel was scaled by itself,
+# one that was nearly constant does so here and there.
+FEW_BEYOND = 0.01
 
 Array = npt.NDArray[Any]
 
@@ -25,7 +29,7 @@ class ImageFormat:
     """How a row of numbers becomes a square image of `side` pixels.
 
     A row is `height` × `width` × `channels` numbers in that order; `low` becomes 0 and `high` 255,
-    and what lies beyond is clipped.
+    and what lies beyond is clipped. `reached` is the largest number that `fit` saw.
     """
 
     height: int
@@ -34,12 +38,24 @@ class ImageFormat:
     low: float
     high: float
     side: int
+    reached: float = -inf
 
     def check(self, shape: tuple[int, ...] | None) -> None:
         """Raise `ImageShapeError` where images of this shape, if they have one, are of another."""
         own = (self.height, self.width, self.channels)
         if shape is not None and (*shape, 1)[:3] != own:
             raise ImageShapeError(f"images of shape {tuple(shape)}, but the fitted ones are {own}")
+
+    def warn_of_scale(self, rows: Array) -> None:
+        """Warn where rows, which are not those of `fit`, look like images on another scale."""
+        if _other_scale(rows, self.low, self.high, max(self.high, self.reached)):
+            # The frames between: this one, the judging one and the method that the caller called.
+            warnings.warn(
+                f"these images have numbers from {_least_to_largest(rows)}, but in fit "
+                f"{self.low:g} was black and {self.high:g} white: bring them to that scale, or fit "
+                f"again with a pixel_range that holds for all images",
+                stacklevel=4,
+            )
 
     def images(self, rows: Array) -> UInt8Array:
         """(N, side, side, channels) uint8 of rows (N, height · width · channels)."""
@@ -76,11 +92,18 @@ def image_format(
     low, high = _range(rows) if pixel_range is None else pixel_range
     if not low < high:
         raise ImageShapeError(f"pixel_range {(low, high)}: the first number must be the smaller")
+    if pixel_range is not None and _other_scale(rows, low, high, high):
+        warnings.warn(
+            f"these images have numbers from {_least_to_largest(rows)}, but pixel_range makes "
+            f"{low:g} black and {high:g} white: is that the scale of these images?",
+            stacklevel=3,
+        )
     if side is None:
         side = min(max(height, width, SMALLEST_SIDE), LARGEST_SIDE)
     if side < SMALLEST_SIDE:
         raise ImageShapeError(f"image_size {side}: the least is {SMALLEST_SIDE} pixels")
-    return ImageFormat(height, width, channels, float(low), float(high), side)
+    reached = float(rows.max())
+    return ImageFormat(height, width, channels, float(low), float(high), side, reached)
 
 
 def _shape(numbers: int, shape: tuple[int, ...] | None) -> tuple[int, int, int]:
@@ -107,3 +130,28 @@ def _range(rows: Array) -> tuple[float, float]:
     if low == 0.0 and high <= 1.0:
         return 0.0, 1.0
     return low, high if high > low else low + 1.0
+
+
+def _other_scale(rows: Array, low: float, high: float, reached: float) -> bool:
+    """Whether rows seem to be on another scale than black at `low` and white at `high`.
+
+    Either they go far beyond `reached`, which that scale is known to reach, or they are shares of
+    white where it is no share.
+    """
+    if rows.dtype == np.uint8 and high >= 255:
+        return False
+    if (rows > reached + (high - low) / 2).mean() > FEW_BEYOND:
+        return True
+    least, largest = float(rows.min()), float(rows.max())
+    # A scale with numbers below zero, as of standardized images, is known by these.
+    shares = rows.dtype.kind == "f" and 0 < largest <= 1 and (low >= 0 or least >= 0)
+    return shares and high > 1.5 and not _one_dark_image(rows)
+
+
+def _least_to_largest(rows: Array) -> str:
+    return f"{rows.min():g} to {rows.max():g}"
+
+
+def _one_dark_image(rows: Array) -> bool:
+    """Whether this is a single image of whole numbers, which may be dark on any scale."""
+    return len(rows) == 1 and bool((rows == np.rint(rows)).all())
