@@ -280,6 +280,30 @@ def test_text_labels_and_the_word_for_unknown(small, marker):
         quick(unknown_label="a").fit(X, names)
 
 
+def test_nan_is_no_label(small):
+    X, y = small
+    expected = quick().fit(X, y)
+    as_floats = np.where(y == -1, np.nan, y)
+    as_texts = [np.nan if label == -1 else "abcdef"[label] for label in y]
+    for labels in (as_floats, as_texts, np.array(as_texts, object)):
+        found = quick().fit(X, labels)
+        assert len(found.classes_) == KNOWN
+        assert (found.decision_function(X) == expected.decision_function(X)).all()
+        assert found.score(X, labels) == expected.score(X, y)
+        assert labelled_accuracy(found, X, labels) == expected.score(X, y)
+
+
+def test_a_word_for_no_label_that_is_a_class_is_told_with_the_marks_there_are(small):
+    X, y = small
+    names = np.array([*"abcdef", "unknown"])[y]
+    with pytest.raises(ValueError, match='if these images have no label, mark them "" instead'):
+        quick().fit(X, names)
+    with pytest.warns(UserWarning, match='marked "", "-1", None or NaN: the method is supervised'):
+        quick(unknown_label="?").fit(X, names)
+    with pytest.warns(UserWarning, match="marked −1 or NaN: the method is supervised"):
+        quick().fit(X, np.where(y == -1, 9, y))
+
+
 def test_what_numpy_makes_of_minus_one_between_texts_is_no_class(small):
     X, y = small
     names = np.array(["abcdef"[label] if label >= 0 else -1 for label in y])

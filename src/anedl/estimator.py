@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from anedl.calibration import Calibration
 from anedl.data.arrays import ImageFormat, image_format
 from anedl.data.dataset import ArrayImages, IntArray, UInt8Array
-from anedl.data.labels import is_text, is_unlabelled, with_unknown
+from anedl.data.labels import as_labels, is_text, is_unlabelled, marks, with_unknown
 from anedl.data.protocol import Split
 from anedl.data.settings import Setting
 from anedl.engine.config import TrainConfig
@@ -53,11 +53,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Open-set semi-supervised image classifier.
 
     `fit` takes labelled and unlabelled images together. Unlabelled ones bear the label −1, or "",
-    "-1" or None where labels are text (of these scikit-learn cannot stratify None, nor a −1 that is
-    no text); some of them may be of no known class. `predict` answers
-    `unknown_label` where an image does not look like one of the known classes: it rejects at most
-    `level` of the true inliers, by split-conformal p-values from labelled images that training has
-    not seen.
+    "-1" or None where labels are text, or NaN in either (of these scikit-learn cannot stratify None
+    and NaN, nor a −1 that is no text among texts); some of them may be of no known class. `predict`
+    answers `unknown_label` where an image does not look like one of the known classes: it rejects
+    at most `level` of the true inliers, by split-conformal p-values from labelled images that
+    training has not seen.
 
     Images are (N, height, width), (N, height, width, channels) or flattened (N, D), with 1 or 3
     channels. Bytes and floats in 0…1 keep their scale; other numbers are stretched between zero (or
@@ -161,7 +161,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ConfigError: a parameter is not one that we know or can use.
         """
         self._check_parameters()
-        (rows, y), shape = self._read(X, y=y)
+        (rows, y), shape = self._read(X, y=None if y is None else as_labels(y))
         labels = self._number(y)
         self.image_format_ = image_format(
             rows, shape or self.image_shape, self.pixel_range, self.image_size
@@ -226,7 +226,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         An image of a known class that is rejected counts as an error.
         """
-        y = np.asarray(y)
+        y = as_labels(y)
         known = _labelled(y)
         right = self.predict(X)[known] == y[known]
         return float(np.average(right, weights=_picked(sample_weight, known)))
@@ -265,7 +265,11 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unknown is None:
             unknown = "unknown" if is_text(self.classes_) else -1
         if any(unknown == label for label in self.classes_):
-            raise InputError(f"unknown_label {unknown!r} is also a class: choose another")
+            mark = '""' if is_text(self.classes_) else "−1"
+            raise InputError(
+                f"unknown_label {unknown!r} is also a class: choose another; if these images have "
+                f"no label, mark them {mark} instead"
+            )
         self._answers = with_unknown(self.classes_, unknown)
         labels = np.full(len(y), len(self.classes_), np.int64)
         labels[~unlabelled] = numbers
@@ -295,7 +299,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method_ = self.method
         if len(pool) == 0 and self.method != "supervised":
             warnings.warn(
-                "y has no unlabelled images: the method is supervised, on the labelled ones alone",
+                f"y has no unlabelled images, which would be marked {marks(self.classes_)}: the "
+                f"method is supervised, on the labelled ones alone",
                 stacklevel=3,
             )
             self.method_ = "supervised"
@@ -435,7 +440,7 @@ def labelled_accuracy(estimator: Any, X: Any, y: Any) -> float:  # noqa: N803
     Meant for comparing with classifiers whose own `score` would count them, and in place of
     scikit-learn's scorers by name ("accuracy", "f1_macro" …), which all do.
     """
-    y = np.asarray(y)
+    y = as_labels(y)
     known = _labelled(y)
     return float((estimator.predict(X)[known] == y[known]).mean())
 

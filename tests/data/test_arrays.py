@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from anedl.data.arrays import ImageShapeError, image_format
-from anedl.data.labels import is_unlabelled, with_unknown
+from anedl.data.labels import as_labels, is_unlabelled, with_unknown
 
 
 def rows(values, dtype=np.float64):
@@ -142,6 +142,42 @@ def test_what_cannot_be_is_refused(shape, pixel_range, side, message):
 )
 def test_the_mark_of_an_image_without_label(labels):
     assert is_unlabelled(labels).tolist() == [False, True, False]
+
+
+class NotAvailable:
+    """As pandas' NA: whether it equals anything, itself included, is not available either."""
+
+    def __eq__(self, other):
+        return self
+
+    __ne__ = __eq__
+    __hash__ = None
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+@pytest.mark.parametrize("missing", [np.nan, float("nan"), np.float32("nan"), None, NotAvailable()])
+@pytest.mark.parametrize("kind", [list, lambda labels: np.array(labels, object)])
+def test_an_empty_cell_is_no_label(missing, kind):
+    texts = as_labels(kind(["a", missing, "b"]))
+    assert texts.tolist() == ["a", None, "b"]
+    assert is_unlabelled(texts).tolist() == [False, True, False]
+    numbers = as_labels(np.array([3, missing, 0], object))
+    assert (numbers.tolist(), numbers.dtype.kind) == ([3, -1, 0], "i")
+
+
+def test_nan_among_numbers_is_no_label():
+    given = np.array([3.0, np.nan, -1.0])
+    assert as_labels(given).tolist() == as_labels(given.tolist()).tolist() == [3, -1, -1]
+    assert np.isnan(given[1]), "what was given stays as it is"
+
+
+def test_labels_without_gaps_stay_as_they_are():
+    assert as_labels(["a", -1]).tolist() == ["a", "-1"]
+    assert as_labels(["nan", ""]).tolist() == ["nan", ""]
+    assert as_labels(np.array(["a", -1], object)).tolist() == ["a", -1]
+    assert as_labels([True, False]).dtype == bool
 
 
 def test_no_number_of_these_kinds_is_a_mark():
