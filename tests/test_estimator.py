@@ -254,6 +254,14 @@ def test_a_pixel_range_of_other_images_is_told_in_fit(small):
     classifier.predict(small[0])  # on the scale of fit, which has been told
 
 
+def test_flattened_colour_images_without_a_shape_are_told(small):
+    X = np.random.default_rng(0).integers(0, 256, (100, 192), dtype=np.uint8)
+    with pytest.warns(UserWarning, match=r"give image_shape=\(8, 8, 3\)") as told:
+        quick().fit(X, small[1])
+    assert told[0].filename == __file__, "it points to the caller's line"
+    quick(image_shape=(8, 8, 3)).fit(X, small[1])
+
+
 def test_colour_images_that_are_not_square(small):
     _, y = small
     X = np.random.default_rng(0).integers(0, 256, (100, 9, 12, 3), dtype=np.uint8)

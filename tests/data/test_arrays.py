@@ -28,6 +28,23 @@ def test_a_row_is_an_image_of_the_stated_shape_or_a_square_or_one_line(numbers, 
 
 
 @pytest.mark.parametrize(
+    ("numbers", "advice"),
+    [
+        (3072, r"image_shape=\(32, 32, 3\), or image_shape=\(1, 3072\)"),
+        (192, r"image_shape=\(8, 8, 3\)"),
+        (500, r"image_shape=\(height, width\), or image_shape=\(1, 500\)"),
+    ],
+)
+def test_what_is_taken_for_one_line_of_pixels_is_told(numbers, advice):
+    with pytest.warns(UserWarning, match=f"{numbers} numbers.* one line of pixels; give {advice}"):
+        found = image_format(np.zeros((3, numbers)), None, None, None)
+    assert (found.height, found.width) == (1, numbers)
+    # Who says so, or has as many numbers as no image has, is told nothing.
+    image_format(np.zeros((3, numbers)), (1, numbers), None, None)
+    image_format(np.zeros((3, 63)), None, None, None)
+
+
+@pytest.mark.parametrize(
     ("values", "dtype", "expected"),
     [
         ([0, 7, 200, 9], np.uint8, [0, 7, 200, 9]),
@@ -108,9 +125,12 @@ def test_images_that_are_not_square_are_stretched_as_pillow_does():
     assert (found.images(given)[0, :, :, 0] == np.asarray(picture)).all()
 
 
-@pytest.mark.parametrize(("numbers", "side"), [(4, 8), (50 * 50, 50), (200 * 200, 96), (500, 96)])
-def test_the_side_stays_within_bounds(numbers, side):
-    assert image_format(np.zeros((1, numbers)), None, None, None).side == side
+@pytest.mark.parametrize(
+    ("numbers", "shape", "side"),
+    [(4, None, 8), (50 * 50, None, 50), (200 * 200, None, 96), (500, (1, 500), 96)],
+)
+def test_the_side_stays_within_bounds(numbers, shape, side):
+    assert image_format(np.zeros((1, numbers)), shape, None, None).side == side
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,8 @@ def image_format(
     """Choose the format of `rows` (N, D).
 
     Without `shape`, (height, width) or (height, width, channels), D numbers are a square grey image
-    where D is a square, and one row of D grey pixels, stretched into a square, where it is not.
+    where D is a square, and one row of D grey pixels, stretched into a square, where it is not. A
+    warning says so of as many as an image can have; fewer are a table, as people try things with.
     Without `pixel_range`, bytes and numbers within 0…1 keep their scale, and of any others the
     largest becomes white and zero, or the least where that is negative, black. Without `side` it is
     the longer side, but 8 at least and 96 at most.
@@ -89,6 +90,8 @@ def image_format(
         ImageShapeError: the shape does not fit the rows, or the range is empty.
     """
     height, width, channels = _shape(rows.shape[1], shape)
+    if shape is None and height == 1 and width >= SMALLEST_SIDE**2:
+        _warn_of_a_line(width)
     low, high = _range(rows) if pixel_range is None else pixel_range
     if not low < high:
         raise ImageShapeError(f"pixel_range {(low, high)}: the first number must be the smaller")
@@ -121,6 +124,17 @@ def _shape(numbers: int, shape: tuple[int, ...] | None) -> tuple[int, int, int]:
             f"numbers"
         )
     return height, width, channels
+
+
+def _warn_of_a_line(numbers: int) -> None:
+    """Say that so many numbers are no square image, and which shape they may have had."""
+    side = isqrt(numbers // 3)
+    guess = f"({side}, {side}, 3)" if 3 * side * side == numbers else "(height, width)"
+    warnings.warn(
+        f"{numbers} numbers an image are no square of grey pixels and are taken for one line of "
+        f"pixels; give image_shape={guess}, or image_shape=(1, {numbers}) if they are a line",
+        stacklevel=4,
+    )
 
 
 def _range(rows: Array) -> tuple[float, float]:
