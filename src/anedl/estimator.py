@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from anedl.calibration import Calibration
-from anedl.data.arrays import ImageFormat, image_format
+from anedl.data.arrays import ImageFormat, image_format, mean_and_deviation
 from anedl.data.dataset import ArrayImages, IntArray, UInt8Array
 from anedl.data.labels import as_labels, is_text, is_unlabelled, marks, with_unknown
 from anedl.data.protocol import Split
@@ -352,7 +352,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _setting(self, images: UInt8Array, labels: IntArray) -> Setting:
         count, channels = len(self.classes_), images.shape[3]
-        levels = images.reshape(-1, channels) / np.float32(255)
+        mean, deviation = mean_and_deviation(images)
         augmentation: Literal["digits", "small"] = "digits" if channels == 1 else "small"
         if self.augmentation != "auto":
             augmentation = "digits" if self.augmentation == "digits" else "small"
@@ -368,8 +368,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             top_m=classes_to_sum(count),
             oracle_share=0.0,  # chosen later, once the pool has been looked at
             image_size=images.shape[1],
-            mean=tuple(levels.mean(0, dtype=np.float64).tolist()),
-            std=tuple(levels.std(0, dtype=np.float64).clip(min=1 / 255).tolist()),
+            mean=tuple(mean.tolist()),
+            std=tuple(deviation.clip(min=1 / 255).tolist()),
             augmentation=augmentation,
             backbone=_backbone(images.shape[1]),
             folds="one",

@@ -1,10 +1,12 @@
 """Numbers become images by a stated rule."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from anedl.data.arrays import ImageShapeError, image_format
+from anedl.data.arrays import NUMBERS_AT_ONCE, ImageShapeError, image_format, mean_and_deviation
 from anedl.data.labels import as_labels, is_unlabelled, with_unknown
 
 
@@ -69,6 +71,50 @@ def test_the_fitted_range_holds_for_later_rows():
     found = image_format(rows([0, 10] * 32), None, None, None)
     later = found.images(rows([-5, 5, 20] + [0] * 61))
     assert later.ravel()[:3].tolist() == [0, 128, 255]
+
+
+@pytest.mark.parametrize("shape", [(5, 4, 4, 3), (3, 300, 300, 3), (1000, 20, 20, 1)])
+def test_mean_and_deviation_are_those_of_all_pixels(shape):
+    images = np.random.default_rng(0).integers(0, 200, shape, dtype=np.uint8)
+    images[0, 0, 0, 0] = 255
+    pixels = images.reshape(-1, shape[3]) / 255
+    mean, deviation = mean_and_deviation(images)
+    np.testing.assert_allclose(mean, pixels.mean(0), atol=1e-9)
+    np.testing.assert_allclose(deviation, pixels.std(0), atol=1e-9)
+
+
+def test_images_are_the_same_whichever_are_converted_together():
+    side = 30
+    many = np.random.default_rng(0).random((3 * NUMBERS_AT_ONCE // side**2, side**2)) * 16
+    for size in (side, 8):
+        found = image_format(many, None, (0, 16), size)
+        alone = [found.images(row[None])[0] for row in many[::100]]
+        assert (found.images(many)[::100] == alone).all()
+
+
+def memory_of(function, *arguments):
+    """What a call takes at its peak, in bytes."""
+    tracemalloc.start()
+    try:
+        function(*arguments)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_neither_conversion_nor_statistics_copy_all_numbers_at_once():
+    some = np.zeros((5000, 40, 40, 1), np.uint8)
+    assert memory_of(mean_and_deviation, some) < some.nbytes
+    numbers = np.zeros((5000, 1600), np.float32)
+    for side in (40, 8):
+        found = image_format(numbers, None, None, side)
+        assert memory_of(found.images, numbers) < some.nbytes + 32 * NUMBERS_AT_ONCE
+
+
+def test_a_size_that_does_not_fit_into_memory_is_refused():
+    found = image_format(np.zeros((100, 64)), None, None, 10**6)
+    with pytest.raises(ImageShapeError, match=r"image_size 1000000: 100 images .* 200000.0 GB"):
+        found.images(np.zeros((100, 64)))
 
 
 @pytest.mark.parametrize(

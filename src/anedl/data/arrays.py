@@ -1,6 +1,7 @@
 """Arrays of numbers as images: what a table of features must become before a network sees it."""
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, isqrt
 from typing import Any
@@ -10,14 +11,18 @@ import numpy.typing as npt
 
 from anedl.data.augment.host import HostAugment
 from anedl.data.dataset import UInt8Array
+from anedl.data.free_memory import free_memory
 from anedl.errors import DataError
 
 SMALLEST_SIDE, LARGEST_SIDE = 8, 96
 # Up to which share of the numbers may lie far beyond white: where every pixel was scaled by itself,
 # one that was nearly constant does so here and there.
 FEW_BEYOND = 0.01
+NUMBERS_AT_ONCE = 2**18  # whose conversion takes a few times eight bytes each
+LEVELS = 256
 
 Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float64]
 
 
 class ImageShapeError(DataError, ValueError):
@@ -58,17 +63,62 @@ class ImageFormat:
             )
 
     def images(self, rows: Array) -> UInt8Array:
-        """(N, side, side, channels) uint8 of rows (N, height · width · channels)."""
-        if rows.dtype == np.uint8 and (self.low, self.high) == (0.0, 255.0):
-            levels = rows
-        else:
+        """(N, side, side, channels) uint8 of rows (N, height · width · channels).
+
+        Raises:
+            ImageShapeError: images enlarged to `side` would not fit into memory.
+        """
+        resized = (self.height, self.width) != (self.side, self.side)
+        if not resized and self._are_levels(rows):
+            return rows.reshape(len(rows), self.side, self.side, self.channels)
+        if resized:
+            self._require_memory(len(rows))
+        images = np.empty((len(rows), self.side, self.side, self.channels), np.uint8)
+        frame = HostAugment("small", self.side) if resized else None
+        for part in _parts(len(rows), rows.shape[1]):
+            levels = self._levels(rows[part])
+            images[part] = [frame.framed(image) for image in levels] if frame else levels
+        return images
+
+    def _levels(self, rows: Array) -> UInt8Array:
+        """(N, height, width, channels) uint8: the images before they are resized."""
+        levels = rows
+        if not self._are_levels(rows):
             scaled = (rows.astype(np.float64) - self.low) * (255.0 / (self.high - self.low))
             levels = np.rint(scaled.clip(0.0, 255.0)).astype(np.uint8)
-        images = levels.reshape(len(rows), self.height, self.width, self.channels)
-        if (self.height, self.width) == (self.side, self.side):
-            return images
-        frame = HostAugment("small", self.side)
-        return np.stack([frame.framed(image) for image in images])
+        return levels.reshape(len(rows), self.height, self.width, self.channels)
+
+    def _are_levels(self, rows: Array) -> bool:
+        return rows.dtype == np.uint8 and (self.low, self.high) == (0.0, 255.0)
+
+    def _require_memory(self, count: int) -> None:
+        # Training and judging copy what they look at.
+        needed, free = 2 * count * self.channels * self.side**2, free_memory()
+        if needed > free:
+            raise ImageShapeError(
+                f"image_size {self.side}: {count:,} images of {self.side} × {self.side} pixels "
+                f"take {needed / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free: take a "
+                f"smaller image_size or fewer images at once"
+            )
+
+
+def mean_and_deviation(images: UInt8Array) -> tuple[FloatArray, FloatArray]:
+    """(C,) means and (C,) standard deviations of images (N, H, W, C), where white is 1."""
+    counts = np.zeros((images.shape[3], LEVELS), np.int64)
+    for part in _parts(len(images), images[:1].size):
+        for channel, found in enumerate(counts):
+            found += np.bincount(images[part, ..., channel].ravel(), minlength=LEVELS)
+    levels = np.arange(LEVELS) / (LEVELS - 1)
+    shares = counts / counts.sum(1, keepdims=True)
+    mean = shares @ levels
+    squares = shares * (levels - mean[:, None]) ** 2
+    return mean, np.sqrt(squares.sum(1))
+
+
+def _parts(count: int, numbers: int) -> Iterator[slice]:
+    """Slices of `count` images of so many numbers each, so that copies of a part stay small."""
+    size = max(1, NUMBERS_AT_ONCE // numbers)
+    return (slice(start, start + size) for start in range(0, count, size))
 
 
 def image_format(
