@@ -19,7 +19,7 @@ import anedl
 from anedl import blocks
 from anedl.engine import features
 from anedl.errors import AnedlError, ConfigError
-from anedl.estimator import OpenSetClassifier, labelled_accuracy
+from anedl.estimator import InputError, OpenSetClassifier, labelled_accuracy
 
 # scikit-learn calls the images X, and so do these tests.
 # ruff: noqa: N806
@@ -446,6 +446,57 @@ def test_it_searches_a_grid_in_a_pipeline(small):
 def test_parameters_that_make_no_sense_are_refused(small, parameters, message):
     with pytest.raises(AnedlError, match=message):
         quick(**parameters).fit(*small)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("method", [5, None]),
+        ("epochs", ["2", 2.5, None, True]),
+        ("epoch_steps", ["2", [2]]),
+        ("batch_size", [8.0]),
+        ("image_shape", [8, "88", (8, "8"), (8.0, 8.0), (64,), (8, [8]), (-8, -8)]),
+        ("image_size", ["9", 9.5]),
+        ("pixel_range", [5, ("a", 1), (1,), (0, np.inf), (0, 1, 2), "01"]),
+        ("level", ["a", None, True, np.nan]),
+        ("unknown_label", [[1], (1,), {}, np.array([1])]),
+        ("selection_share", ["a", [0.5]]),
+        ("validation_share", ["a", None]),
+        ("calibration_share", ["a", None]),
+        ("options", [[1], "cutmix", {1: 2}]),
+    ],
+)
+def test_values_of_another_kind_are_refused_by_name(small, name, values):
+    for value in values:
+        with pytest.raises(InputError, match=rf"^{name} .*: must be "):
+            quick(**{name: value}).fit(*small)
+
+
+def test_numbers_of_numpy_are_numbers(small):
+    X, y = small
+    given = {"image_shape": np.array([8, 8]), "image_size": np.int64(8), "pixel_range": [0, 16]}
+    counts = {"epochs": np.int64(2), "epoch_steps": np.int32(2), "batch_size": np.int64(8)}
+    found = quick(**given, **counts, level=np.float32(0.05)).fit(X, y)
+    assert (found.decision_function(X) == quick().fit(X, y).decision_function(X)).all()
+
+
+def test_an_image_shape_against_that_of_the_images_is_refused(small):
+    X, y = small
+    with pytest.raises(InputError, match=r"image_shape \(4, 16\): the images in X .* \(8, 8\)"):
+        quick(image_shape=(4, 16)).fit(X, y)
+    assert quick(image_shape=(8, 8, 1)).fit(X, y).image_format_.height == 8
+    assert quick(image_shape=(4, 16)).fit(X.reshape(100, 64), y).image_format_.height == 4
+
+
+def test_one_image_alone_is_told_how_to_be_given(small):
+    X, y = small
+    classifier = quick().fit(X, y)
+    for one in (X[0], X[0][..., None]):
+        with pytest.raises(ValueError, match=r"shape of one image, \(8, 8.*X\[None\]"):
+            classifier.predict(one)
+    assert classifier.predict(X[0][None]).shape == (1,)
+    line = quick(image_shape=(1, 64)).fit(X.reshape(100, 64), y)
+    assert line.predict(X[0].reshape(1, 64)).shape == (1,)  # one image, and a batch of one
 
 
 def test_fewer_than_two_classes_are_refused(small):

@@ -1,8 +1,10 @@
 """A scikit-learn classifier that learns from unlabelled images too and may answer "unknown"."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from math import prod
+from math import isfinite, prod
+from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -47,6 +49,56 @@ FEWEST_TO_HOLD_OUT = 5
 
 class InputError(AnedlError, ValueError):
     """Labels or parameters that cannot be fitted; a `ValueError`, as scikit-learn expects."""
+
+
+SEQUENCES = (tuple, list, np.ndarray)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Integral)
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)
+
+
+def _is_shape(value: Any) -> bool:
+    if not isinstance(value, SEQUENCES) or len(value) not in (2, 3):
+        return False
+    return all(_is_whole(side) and side > 0 for side in value)
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, SEQUENCES) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _are_options(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value))
+
+
+# What kind of value a parameter takes. Of the others somebody else says what is wrong.
+KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "method": (_is_text, "the name of a method"),
+    "epochs": (_is_whole, "a whole number"),
+    "epoch_steps": (_is_whole, "a whole number"),
+    "batch_size": (_is_whole, "a whole number"),
+    "image_shape": (_is_shape, "(height, width) or (height, width, channels), whole numbers"),
+    "image_size": (_is_whole, "a whole number of pixels"),
+    "pixel_range": (_is_range, "the two numbers of black and white"),
+    "level": (_is_number, "a number between 0 and 1"),
+    "unknown_label": (np.isscalar, "text or a number"),
+    "selection_share": (_is_number, "a number above 0, at most 1"),
+    "validation_share": (_is_number, "a number of 0 or more"),
+    "calibration_share": (_is_number, "a number of 0 or more"),
+    "options": (_are_options, "a dictionary of values by name"),
+}
+MAY_BE_NONE = (
+    "image_shape", "image_size", "pixel_range", "unknown_label", "selection_share", "options",
+)  # fmt: skip
 
 
 class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -164,7 +216,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         (rows, y), shape = self._read(X, y=None if y is None else as_labels(y))
         labels = self._number(y)
         self.image_format_ = image_format(
-            rows, shape or self.image_shape, self.pixel_range, self.image_size
+            rows, self._shape(shape), self.pixel_range, self.image_size
         )
         images = self.image_format_.images(rows)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -232,6 +284,10 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(right, weights=_picked(sample_weight, known)))
 
     def _check_parameters(self) -> None:
+        for name, (is_right, wanted) in KINDS.items():
+            value = getattr(self, name)
+            if not is_right(value) and not (value is None and name in MAY_BE_NONE):
+                raise InputError(f"{name} {value!r}: must be {wanted}")
         if not 0 < self.level < 1:
             raise InputError(f"level {self.level}: must lie between 0 and 1")
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
@@ -249,6 +305,16 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 shape = X.shape[1:]
                 X = X.reshape(len(X), prod(shape))  # noqa: N806
         return validate_data(self, X, **more), shape
+
+    def _shape(self, shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """The shape of an image, by X or by `image_shape`, which must agree."""
+        stated = None if self.image_shape is None else tuple(map(int, self.image_shape))
+        if shape and stated and (*shape, 1)[:3] != (*stated, 1)[:3]:
+            raise InputError(
+                f"image_shape {stated}: the images in X are of shape {tuple(shape)}; leave "
+                f"image_shape out, or flatten X if image_shape is right"
+            )
+        return shape or stated
 
     def _number(self, y: Array) -> IntArray:
         """Labels as 0…K−1, and K for the unlabelled; sets `classes_` and what "unknown" is."""
@@ -381,8 +447,8 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         engine = option_types(TrainConfig)
         given = self.options or {}
         # Compiling takes longer than the default number of steps.
-        train = {"epochs": self.epochs, "epoch_steps": self.epoch_steps,
-                 "batch_size": self.batch_size, "execution": "eager"}  # fmt: skip
+        train = {"epochs": int(self.epochs), "epoch_steps": int(self.epoch_steps),
+                 "batch_size": int(self.batch_size), "execution": "eager"}  # fmt: skip
         train |= {name: value for name, value in given.items() if name in engine}
         options = {name: value for name, value in given.items() if name not in engine}
         if self.method_ != self.method:
@@ -416,8 +482,9 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _judge(self, X: Any) -> Said:  # noqa: N803
         check_is_fitted(self)
-        rows, shape = self._read(X, reset=False)
         image: ImageFormat = self.image_format_
+        image.check_batch(getattr(X, "shape", ()))
+        rows, shape = self._read(X, reset=False)
         image.check(shape)
         image.warn_of_scale(rows)
         return self._model.judge(image.images(rows))

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import inf, isqrt
+from math import inf, isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,14 @@ class ImageFormat:
         own = (self.height, self.width, self.channels)
         if shape is not None and (*shape, 1)[:3] != own:
             raise ImageShapeError(f"images of shape {tuple(shape)}, but the fitted ones are {own}")
+
+    def check_batch(self, shape: tuple[int, ...]) -> None:
+        """Raise `ImageShapeError` where an array of this shape is one image and no batch."""
+        own = (self.height, self.width, self.channels)
+        if len(shape) in (2, 3) and (*shape, 1)[:3] == own and prod(shape[1:]) != prod(own):
+            raise ImageShapeError(
+                f"X has the shape of one image, {tuple(shape)}: one image alone is X[None]"
+            )
 
     def warn_of_scale(self, rows: Array) -> None:
         """Warn where rows, which are not those of `fit`, look like images on another scale."""
