@@ -97,7 +97,7 @@ def test_aliases_lead_to_their_setting():
 def test_an_unknown_setting_suggests_a_near_one():
     with pytest.raises(ConfigError, match=r"unknown setting 'cifar100-55/'.*cifar100-55/50"):
         get_setting("cifar100-55/")
-    with pytest.raises(ConfigError, match=r"unknown setting 'cifar-6/50'.*DATASET-K/n, other known"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'cifar-6/50'.*DATASET-K/n, other"):
         get_setting("cifar-6/50")
 
 
