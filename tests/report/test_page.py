@@ -137,6 +137,17 @@ def test_the_page_opens_with_what_was_trained_and_how_well(make_run, blank_pictu
         assert words in page.text, words
 
 
+def test_the_page_does_not_say_where_a_users_file_lies(make_run, blank_pictures, tmp_path):
+    file = tmp_path / "private" / "mine.py"
+    file.parent.mkdir()
+    file.write_text("from anedl.methods.supervised import Supervised as Mine\n")
+    folder = make_run(method=f"{file}:Mine")
+    raw, page = read_page(write_report(folder))
+    assert "<title>mine.py:Mine on digits, seed 0" in raw
+    assert "mine.py:Mine was trained on 18 labelled images" in page.text
+    assert "private" not in raw
+
+
 def test_an_own_run_opens_with_what_its_owner_asks(own_run, blank_pictures):
     _, page = read_page(write_report(own_run.folder))
     pollution = json.loads((own_run.folder / "fit.json").read_text())["pollution"]

@@ -88,7 +88,7 @@ def auroc_over_m(folders: Sequence[Path]) -> list[list[float]]:
         run = read_run(folder)
         if "alpha" not in run.test:
             raise AnedlError(
-                f"{folder}: {run.config['method']} has no evidence to sum; M is of evidential "
+                f"{folder}: {run.method} has no evidence to sum; M is of evidential "
                 f"methods (anedl, edl, iedl)"
             )
         alpha = torch.from_numpy(run.test["alpha"])

@@ -16,6 +16,7 @@ from anedl.calibration import Calibration
 from anedl.data.dataset import IntArray
 from anedl.data.protocol import Split
 from anedl.data.split_file import read_split
+from anedl.engine.differences import portable_name
 from anedl.engine.log import read_rows
 from anedl.engine.own import find_cache
 from anedl.engine.run_files import CALIBRATION_FILE
@@ -60,6 +61,11 @@ class Run:
         """
         names = self.split.known_names
         return names if self.is_own else tuple(map(shown, names))
+
+    @property
+    def method(self) -> str:
+        """Its name, without the folder that a user's file lies in: pages are passed on."""
+        return shown(portable_name(self.config["method"]))
 
     @property
     def is_own(self) -> bool:
@@ -172,7 +178,7 @@ class Run:
         name = self.config["options"].get("score")
         if name == "top_m_evidence" and self.top_m is not None:
             return f"top-{self.top_m} evidence (Eq.\N{NO-BREAK SPACE}9)"
-        return SCORE_LABELS.get(name, f"score of {self.config['method']}")
+        return SCORE_LABELS.get(name, f"score of {self.method}")
 
     def test_scores(self) -> dict[str, FloatArray]:
         """(N,) scores of the test images by label: the method's own first, then max softmax."""

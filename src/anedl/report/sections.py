@@ -6,6 +6,7 @@ from typing import Any
 
 from anedl.conformal import percent
 from anedl.engine.config import TrainConfig
+from anedl.engine.differences import portable_name
 from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OpenSetMetrics
 from anedl.evaluation.unseen import UnseenMetrics
@@ -217,7 +218,7 @@ def config_table(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     entry = METHODS.get(config["method"])
     explained = {"train": TrainConfig, "options": entry.method.config_type if entry else None}
     table = []
-    for name, value in config.items():
+    for name, value in (config | {"method": portable_name(config["method"])}).items():
         if not isinstance(value, dict):
             table.append((name, written(value), ""))
             continue

@@ -41,15 +41,15 @@ def title(run: Run) -> str:
     if run.is_own:
         if run.triage is not None:
             return f"A pile of {len(run.triage):,} images, sorted"
-        return f"{run.config['method']} on own images, seed {run.config['seed']}"
-    return f"{run.config['method']} on {run.config['setting']}, seed {run.config['seed']}"
+        return f"{run.method} on own images, seed {run.config['seed']}"
+    return f"{run.method} on {run.config['setting']}, seed {run.config['seed']}"
 
 
 def lede(run: Run) -> str:
     """What was trained on what, in a sentence or two."""
     split = run.split
-    entry = METHODS.get(run.config["method"])
-    method = run.config["method"] + (f" ({entry.summary})" if entry else "")
+    entry = METHODS.get(run.method)
+    method = run.method + (f" ({entry.summary})" if entry else "")
     text = (
         f"{method} was trained on {len(split.labelled):,} labelled images of {split.num_known} "
         f"known classes and {len(split.pool):,} unlabelled ones"
