@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from anedl.engine.config import TrainConfig
-from anedl.engine.spec import make_spec
+from anedl.engine.spec import make_spec, method_begun_with
 from anedl.engine.train import Surroundings
 from anedl.engine.train import train as run_training
 from anedl.evaluation.metrics import OpenSetMetrics
@@ -85,9 +85,11 @@ def train(
         DataError: the data set is not there or damaged; the message says how to get it.
     """
     engine_names = option_types(TrainConfig)
+    folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="anedl-"))
+    name = method if isinstance(method, str) else name_of(method)
     spec = make_spec(
         setting,
-        method if isinstance(method, str) else name_of(method),
+        name,
         seed,
         fold,
         development,
@@ -95,8 +97,8 @@ def train(
         train={name: value for name, value in options.items() if name in engine_names},
         options={name: value for name, value in options.items() if name not in engine_names},
         budget=budget,
+        entry=method_begun_with(folder, name) if resume else None,
     )
-    folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="anedl-"))
     surroundings = Surroundings(
         device=device,
         data_root=None if data is None else Path(data),

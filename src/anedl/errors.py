@@ -18,6 +18,10 @@ class ConfigError(AnedlError):
     """A setting, method, option or value is not one we know or can use."""
 
 
+class Notice(UserWarning):
+    """What the person at the keyboard should know; the command says it in one line."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Build the error for a name we do not know, with the nearest ones that we do."""
     choices = sorted(known)

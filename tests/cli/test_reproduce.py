@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
 
 from anedl.cli import main
 from anedl.presets import reproduce
@@ -242,7 +243,7 @@ def test_train_takes_a_budget(capsys, monkeypatch):
     assert folder.as_posix() == "runs/cifar100-55-50/anedl-plus-fast-seed0"
 
 
-def test_a_users_method_trains_evaluates_and_goes_on_until_it_changes(tmp_path, capsys):
+def test_a_users_method_trains_evaluates_and_goes_on(tmp_path, capsys):
     file, out = tmp_path / "mine.py", tmp_path / "run"
     file.write_text(USERS_FILE)
     words = ["train", "digits", "--method", "mine.py:Mine", *WORDS, "--out", str(out)]
@@ -254,10 +255,64 @@ def test_a_users_method_trains_evaluates_and_goes_on_until_it_changes(tmp_path, 
     assert "Mine" in capsys.readouterr().out
     assert main(["evaluate", str(out)]) == 0
     assert main([*words, "--resume"]) == 0
+    file.write_text("this is no Python any more")
+    kept = f"{file} has changed since this run: training with the copy in {out / 'method.py'}; to t"
+    again = tmp_path / "again"
+    for more in (["--resume"], ["--out", str(again), "--quiet", "--no-report"]):
+        capsys.readouterr()
+        assert main(["train", "--config", str(out / "config.json"), *more]) == 0
+        assert kept in capsys.readouterr().err
+    for name in ("model.safetensors", "method.py", "config.json"):
+        assert (again / name).read_bytes() == (out / name).read_bytes()
+
+
+def test_a_run_goes_on_with_the_file_that_it_began_with(tmp_path, capsys):
+    file, out = tmp_path / "mine.py", tmp_path / "run"
+    file.write_text(USERS_FILE)
+    words = ["train", "digits", "--method", "mine.py:Mine", *WORDS, "--out", str(out)]
+    assert main(words) == 0
+    (out / "results.json").unlink()
     file.write_text(USERS_FILE + "# another thought\n")
-    capsys.readouterr()
-    for again in ([*words, "--resume"], ["train", "--config", str(out / "config.json")]):
-        assert main(again) == 1
-        assert "has changed since" in capsys.readouterr().err
+    assert main([*words, "--resume"]) == 0
+    said = capsys.readouterr().err
+    assert (
+        f"{file} has changed since this run: training with the copy in {out}/method.py; to" in said
+    )
+    assert (out / "results.json").exists()
+    (out / "method.py").unlink()  # as of a run from before there were copies
+    assert main([*words, "--resume"]) == 1
+    assert "restore the file" in capsys.readouterr().err
     with pytest.warns(UserWarning, match="has changed since"):
         assert main(["evaluate", str(out)]) == 0
+
+
+@pytest.mark.parametrize("fate", ["has changed since this run", "is gone"])
+def test_every_command_takes_the_copy_of_a_file_that_is_another_or_gone(tmp_path, capsys, fate):
+    file, out = tmp_path / "mine.py", tmp_path / "run"
+    file.write_text(USERS_FILE)
+    words = ["train", "digits", "--method", "mine.py:Mine", *WORDS, "--out"]
+    assert main([*words, str(out)]) == 0
+    assert main([*words, str(tmp_path / "other"), "--seed", "1"]) == 0
+    assert main(["evaluate", str(out), "--unseen", "none"]) == 0
+    before = capsys.readouterr().out.splitlines()[-3:]
+    file.unlink()
+    if fate != "is gone":
+        file.write_text("this is no Python any more")
+    Image.new("L", (8, 8)).save(tmp_path / "new.png")
+    weights = tmp_path / "weights"
+    for command in (
+        ["evaluate", str(out), "--unseen", "none"],
+        ["predict", str(out), "new.png"],
+        ["calibrate", str(out), "--out", "calibrated", "--level", "0.2"],
+        ["export", str(out), "--weights", str(weights), "--card"],
+    ):
+        assert main(command) == 0, command
+        said = capsys.readouterr()
+        line = f"anedl: {file} {fate}: using the copy in {out / 'method.py'}"
+        assert said.err.splitlines().count(line) == 1, "once a command"
+        if command[0] == "evaluate":
+            assert said.out.splitlines()[-3:] == before
+    for command in (["report", str(out)], ["compare", str(out), "other", "--out", "side"]):
+        assert main(command) == 0, command
+    assert main(["predict", str(weights), "new.png"]) == 0, "what it needs lies with the weights"
+    assert f"the copy in {weights / 'method.py'}" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from functools import partial
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from PIL import Image
 
 from anedl.cli import main
 from anedl.engine.train import Surroundings
-from anedl.errors import ConfigError, DataError
+from anedl.errors import ConfigError, DataError, Notice
 from anedl.export.predictor import load
 from anedl.fit.flow import Wishes, fit, look
 from anedl.fit.training import recorded_share
@@ -203,6 +204,22 @@ def test_going_on_with_other_choices_is_refused(copied, folders, short):
         fit(*folders, copied, Wishes(**short, method="openmatch", resume=True), silent)
     with pytest.raises(ConfigError, match="--seed 0 then, 1 now"):
         fit(*folders, copied, Wishes(**short, seed=1, resume=True), silent)
+
+
+def test_going_on_with_a_method_whose_file_has_changed_is_told_of_the_copy(
+    copied, folders, short, tmp_path, no_pages
+):
+    text = "from anedl.methods.anedl import Anedl\n\nclass Mine(Anedl):\n    like = 'anedl-plus'\n"
+    file, copy = tmp_path / "mine.py", copied / "method.py"
+    copy.write_text(text)
+    file.write_text(text + "# another thought\n")
+    config = json.loads((copied / "config.json").read_text())
+    config |= {"method": f"{file}:Mine", "method_sha256": sha256(text.encode()).hexdigest()}
+    (copied / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=f"; --method {copy}:Mine is the file as it was"):
+        fit(*folders, copied, Wishes(**short, method=f"{file}:Mine", resume=True), silent)
+    with pytest.warns(Notice, match="using the copy"):
+        fit(*folders, copied, Wishes(**short, method=f"{copy}:Mine", resume=True), silent)
 
 
 def test_going_on_with_other_images_is_refused(copied, folders, tmp_path, short):

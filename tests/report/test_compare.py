@@ -95,6 +95,24 @@ def test_the_same_split_is_said_first(make_run):
     assert (row.seed, row.same, row.splits) == ("0", True, [digest[:12]] * 2)
 
 
+def test_a_run_that_differs_in_nothing_is_not_asked_again_of_a_file_that_changed(
+    make_run, tmp_path
+):
+    """Here of one with other defaults now; another time it might not load at all."""
+    source = "from anedl.methods.supervised import Supervised\n\nclass Mine(Supervised):\n    "
+    file = tmp_path / "mine.py"
+    file.write_text(source + "pass\n")
+    name = f"{file}:Mine"
+    folders = [change(make_run(number, name, 0), differs={}) for number in ("one", "two")]
+    change(folders[1], train={"weight_decay": 0.25}, differs={"weight_decay": 0.25})
+    file.write_text(source + 'engine = {"weight_decay": 0.5}\n')
+    recipes = read_recipes(folders)
+    assert labels(recipes) == ["mine.py:Mine", "mine.py:Mine (weight_decay=0.25)"]
+    change(folders[1], method_sha256="another")
+    entries = dict(differing_entries(read_recipes(folders).groups))
+    assert {"method_sha256", "train.weight_decay"} == entries.keys()
+
+
 def test_different_splits_are_not_paired_and_said(make_run):
     folders = [make_run("a0"), make_run("a1", seed=1)]
     folders += [make_run("b0", "supervised"), make_run("b1", "supervised", 1)]

@@ -10,11 +10,14 @@ import errno
 import importlib
 import io
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import TextIO
 
 from anedl import __version__
-from anedl.errors import AnedlError, unknown_name
+from anedl.errors import AnedlError, Notice, unknown_name
 
 # Subcommand → what it does in one line; the module of the same name holds it.
 COMMANDS = {
@@ -82,6 +85,31 @@ class _Parser(argparse.ArgumentParser):
         return f" (did you mean {' or '.join(dict.fromkeys(near))}?)" if near else ""
 
 
+@contextmanager
+def _notices_in_a_line() -> Iterator[None]:
+    """Let notices look as errors do; other warnings are shown as ever."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def show_or_print(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, Notice):
+                print(f"anedl: {message}", file=sys.stderr)
+            else:
+                show(message, category, filename, lineno, file, line)
+
+        warnings.simplefilter("default", Notice)
+        warnings.showwarning = show_or_print
+        yield
+
+
+@_notices_in_a_line()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0 done, 1 a told error, 2 wrong usage."""
     for output in (sys.stdout, sys.stderr):

@@ -23,6 +23,7 @@ from anedl.methods.default import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from anedl.engine.spec import RunSpec
+    from anedl.methods.catalogue import Entry
 
 
 def add_arguments(parser: argparse.ArgumentParser, words: list[str]) -> None:
@@ -99,8 +100,8 @@ def spec_of(words: list[str]) -> "RunSpec":
     return _spec(parser.parse_args(words))
 
 
-def _spec(arguments: argparse.Namespace) -> "RunSpec":
-    """What the arguments ask to train."""
+def _spec(arguments: argparse.Namespace, entry: "Entry | None" = None) -> "RunSpec":
+    """What the arguments ask to train, with the method's `entry` where a run began with one."""
     from anedl.engine.spec import make_spec, read_spec_to_train
 
     train_options, options = given_options(arguments, "train"), given_options(arguments, "options")
@@ -120,13 +121,13 @@ def _spec(arguments: argparse.Namespace) -> "RunSpec":
     return make_spec(
         arguments.setting, arguments.method or DEFAULT_METHOD, arguments.seed or 0,
         arguments.fold, arguments.dev, arguments.pool_limit, train_options, options,
-        arguments.budget or "full",
+        arguments.budget or "full", entry,
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, then say what came out and where it is."""
-    from anedl.engine.spec import default_folder, read_spec_to_train
+    from anedl.engine.spec import default_folder, method_begun_with
     from anedl.engine.train import Surroundings, train
 
     spec = _spec(arguments)
@@ -135,8 +136,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.out is None and arguments.config is not None and arguments.resume:
         folder = arguments.config.parent  # the run that is to go on
-    if arguments.resume and (folder / "config.json").exists():
-        read_spec_to_train(folder / "config.json")  # refuses a method whose file has changed
+    if arguments.resume and arguments.config is None:
+        # The file of a user's method may have changed since; a run goes on with what it began.
+        spec = _spec(arguments, method_begun_with(folder, spec.method))
     surroundings = Surroundings(
         device=arguments.device, data_root=arguments.data, resume=arguments.resume,
         quiet=arguments.quiet, wandb=arguments.wandb, workers=arguments.workers,

@@ -9,7 +9,7 @@ from anedl.data.settings import Setting
 from anedl.engine.config import BUDGETS, CUSTOM, TrainConfig, without_log
 from anedl.engine.spec import RunSpec, make_spec
 from anedl.errors import first_few
-from anedl.methods.catalogue import get_method
+from anedl.methods.catalogue import Entry, get_method
 from anedl.options import from_json, later_defaults
 
 SET_BY_A_RUN = ("epochs", "epoch_steps")
@@ -18,13 +18,15 @@ SET_BY_A_RUN = ("epochs", "epoch_steps")
 FROZEN_BY_A_RUN = ("frozen", "backbone")
 
 
-def differing_options(config: dict[str, Any]) -> dict[str, Any]:
+def differing_options(config: dict[str, Any], entry: Entry | None = None) -> dict[str, Any]:
     """The options in a `config.json` that are not the named method's defaults under its budget.
 
     What a method or the engine fits to the length of a run is no difference in a run of another
     length; that length is. Nor is what it has behind a frozen trunk; that trunk is. A method from a
-    file is asked as the file now is, so this is answered when a run begins and kept with it.
+    file is asked as the file now is, so this is answered when a run begins and kept with it;
+    `entry` is the method where that is loaded already.
     """
+    entry = entry or get_method(config["method"])
     own = from_json(Setting, config["own"]) if "own" in config else None
     what = (own or config["setting"], config["method"], config["seed"], config["fold"],
             config["development"], config["pool_limit"])  # fmt: skip
@@ -33,11 +35,10 @@ def differing_options(config: dict[str, Any]) -> dict[str, Any]:
     follows_from = (*(FROZEN_BY_A_RUN if frozen else ()), *(() if named else SET_BY_A_RUN))
     given = {name: config["train"][name] for name in follows_from}
     budget = config["budget"] if named else "full"
-    defaults = make_spec(*what, budget=budget, train=given).to_json()
-    plain = make_spec(*what).to_json()["train"]
+    defaults = make_spec(*what, budget=budget, train=given, entry=entry).to_json()
+    plain = make_spec(*what, entry=entry).to_json()["train"]
     defaults["train"] |= {name: plain.get(name) for name in given}
-    options = get_method(config["method"]).method.config_type
-    unsaid = {**later_defaults(TrainConfig), **later_defaults(options)}
+    unsaid = {**later_defaults(TrainConfig), **later_defaults(entry.method.config_type)}
     by_default = _as_written({**unsaid, **defaults["train"], **defaults["options"]})
     stated = _as_written({**unsaid, **config["train"], **config["options"]})
     return {

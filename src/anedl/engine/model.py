@@ -22,7 +22,6 @@ from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.task import task_of_split
 from anedl.errors import ConfigError, DataError
 from anedl.methods.base import Method, Task
-from anedl.methods.catalogue import get_method
 from anedl.networks import brings_weights, trained_on
 from anedl.networks.encoder import ImageEncoder
 from anedl.networks.frozen_encoder import FrozenEncoder
@@ -62,7 +61,7 @@ def build_method(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         encoder = build_encoder(spec, setting, load_weights)
-        method = get_method(spec.method).method(spec.options, encoder, task)
+        method = spec.entry.method(spec.options, encoder, task)
     if spec.train.frozen and method.needs_pixels:
         raise ConfigError(
             f"option frozen: {spec.method} {method.needs_pixels}, and of a frozen trunk there are "

@@ -4,7 +4,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from math import floor
 from pathlib import Path
@@ -24,8 +24,9 @@ from anedl.engine.config import (
     train_defaults,
     without_log,
 )
+from anedl.engine.kept_method import Kept, load_kept
 from anedl.engine.task import task_of
-from anedl.errors import ConfigError, unknown_name
+from anedl.errors import ConfigError, Notice, unknown_name
 from anedl.methods.base import MethodConfig, Stage
 from anedl.methods.catalogue import Entry, full_name, get_method, short_name
 from anedl.options import field_default, from_json, option_types, to_json
@@ -36,8 +37,9 @@ class RunSpec:
     """One run, fully determined: the same spec on the same CPU gives the same bits.
 
     `budget` says whose lengths these are: "full", "fast", or "custom" where they are of neither.
-    `method_sha256` is the hash of the file of a user's method. `own` are the terms of a user's own
-    images, for which there is no setting of that name.
+    `method_sha256` is the hash of the file of a user's method, and `entry` the method itself, which
+    stays what it was when the spec was made. `own` are the terms of a user's own images, for which
+    there is no setting of that name.
     """
 
     setting: str
@@ -48,9 +50,18 @@ class RunSpec:
     pool_limit: int | None
     train: TrainConfig
     options: MethodConfig
+    entry: Entry = field(repr=False, compare=False)
     budget: str = CUSTOM
     method_sha256: str | None = None
     own: Setting | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the method, which another process loads by its name."""
+        return {name: value for name, value in vars(self).items() if name != "entry"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take up what was pickled."""
+        vars(self).update(state, entry=get_method(state["method"]))
 
     @property
     def terms(self) -> Setting:
@@ -132,6 +143,7 @@ def make_spec(
     train: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     budget: str = "full",
+    entry: Entry | None = None,
 ) -> RunSpec:
     """Build a spec from names and from the options that differ from their defaults.
 
@@ -139,7 +151,8 @@ def make_spec(
     method's for this data set, then `train` and `options`. What a method counts in epochs or steps
     is stated for the full budget and scales with `epochs`, whoever set them, unless it is given
     here. `fold` None takes the fold that belongs to the seed. A `Setting` in place of a name holds
-    the terms of a user's own images.
+    the terms of a user's own images. `entry` is the method where it is not to be loaded from what
+    its name says.
     """
     if seed < 0:
         raise ConfigError(f"seed {seed}: a seed is 0 or more")
@@ -150,7 +163,7 @@ def make_spec(
     if development:
         a_setting.check_development()
     name = full_name(method)
-    entry = get_method(name)
+    entry = entry or get_method(name)
     _check_names(entry, options or {})
     config = _train_config(a_setting, entry, budget, train or {})
     method_config = _method_config(a_setting.dataset, entry, config, options or {})
@@ -166,6 +179,7 @@ def make_spec(
         pool_limit=pool_limit,
         train=config,
         options=method_config.resolved(task_of(a_setting, development)),
+        entry=entry,
         budget=_budget_name(a_setting, entry, config),
         method_sha256=entry.sha256,
         own=own,
@@ -308,13 +322,17 @@ def default_folder(
     return runs / setting.replace("/", "-") / name
 
 
-def read_spec(path: Path) -> RunSpec:
+def read_spec(path: Path, tell: bool = True) -> RunSpec:
     """Read the spec that a run wrote to its `config.json`.
 
-    A user's method is loaded from its file; a warning says if that has changed since.
+    A user's method is loaded from its file or, where that has changed since, from the copy in the
+    run folder, and a line says so. Where there is no copy, the changed file is loaded, and warned
+    of. `tell` False says nothing.
     """
-    spec = _read(path)
-    if changed := _changed_method(spec):
+    spec, kept = _read(path)
+    if tell and kept is not None:
+        _notice(f"{kept.why}: using the copy in {kept.copy}")
+    elif tell and (changed := _changed_method(spec)):
         warnings.warn(f"{path}: {changed}", stacklevel=2)
     return spec
 
@@ -323,10 +341,13 @@ def read_spec_to_train(path: Path) -> RunSpec:
     """The same for a run that is to be repeated or to go on.
 
     Raises:
-        ConfigError: the file of a user's method has changed since.
+        ConfigError: the file of a user's method has changed since, and the run has no copy.
     """
-    spec = _read(path)
-    if changed := _changed_method(spec):
+    spec, kept = _read(path)
+    if kept is not None:
+        new = "; to train the changed file, name it (--method) and a new folder (--out)"
+        _notice(f"{kept.why}: training with the copy in {kept.copy}{new if kept.changed else ''}")
+    elif changed := _changed_method(spec):
         raise ConfigError(
             f"{path}: {changed}, so the run can neither go on nor be repeated: restore the file, "
             f"or begin another run with it in a folder of its own"
@@ -334,10 +355,28 @@ def read_spec_to_train(path: Path) -> RunSpec:
     return spec
 
 
-def _read(path: Path) -> RunSpec:
+def method_begun_with(folder: Path, method: str) -> Entry | None:
+    """The method of the run that is to go on in `folder`, as it was when that began.
+
+    None where there is no run, or one of another method.
+
+    Raises:
+        ConfigError: the file of a user's method has changed since, and the run has no copy.
+    """
+    written = folder / "config.json"
+    if not written.exists():
+        return None
+    if read_spec(written, tell=False).method != full_name(method):
+        return None
+    return read_spec_to_train(written).entry
+
+
+def _read(path: Path) -> tuple[RunSpec, Kept | None]:
+    """The spec, and where its method was loaded from if not from its own file."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         own = from_json(Setting, record["own"]) if "own" in record else None
+        kept = load_kept(path.parent, record["method"], record.get("method_sha256"))
         spec = make_spec(
             own or record["setting"],
             record["method"],
@@ -345,8 +384,9 @@ def _read(path: Path) -> RunSpec:
             record["fold"],
             record["development"],
             record["pool_limit"],
+            entry=kept.entry if kept else None,
         )
-        return replace(
+        spec = replace(
             spec,
             train=from_json(TrainConfig, record["train"]),
             options=from_json(type(spec.options), record["options"]),
@@ -358,13 +398,21 @@ def _read(path: Path) -> RunSpec:
         raise ConfigError(f"{path}: there is no such configuration") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path}: not the configuration of a run ({error!r})") from error
+    return spec, kept
 
 
 def _changed_method(spec: RunSpec) -> str | None:
-    entry = get_method(spec.method)
-    if entry.sha256 == spec.method_sha256:
+    if spec.entry.sha256 == spec.method_sha256:
         return None
     return (
-        f"the method's file {entry.source} has changed since "
-        f"(SHA-256 {str(entry.sha256)[:12]}… now, {str(spec.method_sha256)[:12]}… then)"
+        f"the method's file {spec.entry.source} has changed since "
+        f"(SHA-256 {str(spec.entry.sha256)[:12]}… now, {str(spec.method_sha256)[:12]}… then)"
     )
+
+
+_NOTICED: dict[str | tuple[str, type[Warning], int], int] = {}
+
+
+def _notice(text: str) -> None:
+    """Say something once, however many parts of a command read the run."""
+    warnings.warn_explicit(text, Notice, __name__, 0, registry=_NOTICED)

@@ -24,6 +24,7 @@ from anedl.engine.epoch import NotFiniteError, images_a_step, take_epoch
 from anedl.engine.execution import Execution, choose_execution
 from anedl.engine.features import features_of_setting, with_features
 from anedl.engine.judge import judge
+from anedl.engine.kept_method import check_place, keep_method
 from anedl.engine.load import problem_of
 from anedl.engine.lock import sole_training
 from anedl.engine.log import Display, open_sinks
@@ -116,10 +117,11 @@ def _train(
     sinks = open_sinks(folder, position.step, spec.to_json(), surroundings.wandb)
     # Written only now: a run that is refused should leave its folder free for another try.
     config_record = spec.to_json()
-    config_record["differs"] = differing_options(config_record)
+    config_record["differs"] = differing_options(config_record, spec.entry)
     # As the method has them; readers then need not know which of its options says so.
     config_record |= {"restarts": spec.restarts, "pretraining": spec.pretraining}
     write_json(folder / "config.json", config_record)
+    keep_method(folder, spec.entry)
     write_split(problem.split, folder / "split.json")
 
     def log(step: int, row: dict[str, Any]) -> None:
@@ -242,12 +244,13 @@ def _check_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
             f"{folder} already holds a run: continue it with --resume or choose another folder"
         )
     # Before anything is written: the folder's own config.json is what could continue it.
-    if written.exists() and (before := read_spec(written)).digest != spec.digest:
+    if written.exists() and (before := read_spec(written, tell=False)).digest != spec.digest:
         raise ConfigError(
             f"{written}: the run in this folder has another configuration "
             f"({describe_differences(before, spec)}); continue it with --config {written}, or "
             f"choose another folder"
         )
+    check_place(folder, spec.entry)
 
 
 def _check_split(path: Path, problem: Problem) -> None:

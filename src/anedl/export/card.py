@@ -26,7 +26,7 @@ from anedl.export.description import (
 )
 from anedl.export.markup import Value, code, markdown, yaml
 from anedl.files import write_text
-from anedl.methods.catalogue import get_method, short_name
+from anedl.methods.catalogue import short_name
 
 CARD = "README.md"
 MOST_CLASSES_LISTED = 1000
@@ -188,8 +188,7 @@ def _what_it_is(facts: CardFacts) -> Iterator[str]:
         "which some may be of other classes; the method says what it makes of them."
     )
     yield ""
-    entry = get_method(spec.method)
-    yield f"- Method: {code(short_name(spec.method))} ({markdown(entry.summary)})"
+    yield f"- Method: {code(short_name(spec.method))} ({markdown(spec.entry.summary)})"
     side, channels = spec.terms.image_size, len(spec.terms.mean)
     kind = "colour" if channels == 3 else "grey"
     epoch = facts.figures.get("epoch")

@@ -6,7 +6,7 @@ from pathlib import Path
 from safetensors.torch import save
 
 from anedl.calibration import Calibration
-from anedl.engine.run_files import CALIBRATION_FILE, FAMILIARITY_FILE, MODEL_FILES
+from anedl.engine.run_files import CALIBRATION_FILE, FAMILIARITY_FILE, METHOD_FILE, MODEL_FILES
 from anedl.errors import ConfigError, DataError
 from anedl.export.card import CARD, card_text, licence_on, read_facts
 from anedl.export.description import model_of, read_calibration, read_familiarity
@@ -58,6 +58,7 @@ def write_weights(
         files += [] if read_familiarity(run, calibration) is None else [FAMILIARITY_FILE]
     else:
         left_behind.add("calibration")  # what the fit said of its own
+    files += [METHOD_FILE] if (run / METHOD_FILE).is_file() else []
     check_vacant(folder)
     fit = read_facts(run, chosen).fit
     folder.mkdir(parents=True, exist_ok=True)

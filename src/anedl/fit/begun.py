@@ -69,7 +69,7 @@ def require_same_frames(run: Path, side: int, augmentation: str) -> None:
     """
     for folder in (run, run / "supervised"):
         if (folder / "config.json").exists():
-            terms = read_spec(folder / "config.json").terms
+            terms = read_spec(folder / "config.json", tell=False).terms
             if (terms.image_size, terms.augmentation) != (side, augmentation):
                 raise ConfigError(
                     f"{run}: this run was begun with --image-size {terms.image_size} "
@@ -108,7 +108,7 @@ def require_same_roles(folder: Path, split: Split, asked: Mapping[str, object] =
 
 def _had(folder: Path) -> dict[str, object]:
     """What is recorded of the options that a run was begun with; `folder` may be a part of it."""
-    had: dict[str, object] = {"--seed": read_spec(folder / "config.json").seed}
+    had: dict[str, object] = {"--seed": read_spec(folder / "config.json", tell=False).seed}
     run = folder if (folder / "intake.json").is_file() else folder.parent
     had["--near-distance"] = near_distance_of(run)
     if (level := level_of(run)) is not None:

@@ -16,6 +16,7 @@ from anedl.engine.model import build_method, choose_device
 from anedl.engine.own import OWN
 from anedl.engine.precision import precision_of
 from anedl.engine.problem import Problem
+from anedl.engine.run_files import METHOD_FILE
 from anedl.engine.spec import RunSpec, layered_options, make_spec, read_spec
 from anedl.engine.task import task_of
 from anedl.engine.train import Surroundings, train
@@ -34,7 +35,7 @@ from anedl.fit.choices import (
 from anedl.fit.gather import Gathered, fold_split
 from anedl.fit.probe import measure_speed
 from anedl.fit.wishes import Say, Wishes
-from anedl.methods.catalogue import full_name, get_method
+from anedl.methods.catalogue import full_name, get_method, short_name
 from anedl.networks import brings_weights, build_backbone, trained_on
 from anedl.networks.timm_backbone import PREFIX
 from anedl.options import convert, from_json, option_types
@@ -304,10 +305,13 @@ def _check_same(folder: Path, spec: RunSpec, problem: Problem) -> None:
     if not written.exists():
         return
     require_same_roles(folder, problem.split)
-    before = read_spec(written)
+    before = read_spec(written, tell=False)
     if before.digest != spec.digest:
+        copy, as_it_was = folder / METHOD_FILE, ""
+        if before.method_sha256 != spec.method_sha256 and copy.is_file():
+            as_it_was = f"; --method {copy}:{short_name(before.method)} is the file as it was"
         raise ConfigError(
             f"{folder}: this run was begun with other choices "
             f"({describe_differences(before, spec)}); give the same ones again, or choose another "
-            f"folder"
+            f"folder{as_it_was}"
         )

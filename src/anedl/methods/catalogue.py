@@ -1,7 +1,6 @@
 """The methods by name: which class, with which options, and what each changes of the engine's."""
 
 import hashlib
-import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from anedl.methods.scomatch import Scomatch
 from anedl.methods.ssb import Ssb
 from anedl.methods.supervised import Supervised
 from anedl.methods.t2t import T2t
+from anedl.methods.users_file import load_file
 from anedl.options import field_default
 
 
@@ -50,6 +50,7 @@ class Entry:
     note: str = ""  # what one must know before comparing it
     source: Path | None = None  # the file of a user's method
     sha256: str | None = None  # and the hash of its bytes
+    content: bytes | None = field(default=None, repr=False)  # and these, as they were loaded
 
 
 # A recipe for 600 steps, chosen on development splits of draws 100–107, which no result uses. With
@@ -309,20 +310,45 @@ def get_method(name: str) -> Entry:
     Raises:
         ConfigError: there is none; for a name the message suggests the nearest.
     """
-    path, colon, class_name = name.rpartition(":")
-    if colon and path.endswith(".py"):
-        return _from_file(Path(path), class_name)
+    path = file_of(name)
+    if path is not None:
+        if not path.is_file():
+            raise ConfigError(
+                f"method {name}: there is no such file (a run keeps a copy of the one that it was "
+                f"trained with: RUN/method.py:{short_name(name)})"
+            )
+        return _from_bytes(name, path, path.read_bytes())
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
     return METHODS[name]
 
 
+def get_method_from_copy(name: str, copy: Path, sha256: str) -> Entry:
+    """The class that `path/to/file.py:ClassName` names, from a copy of that file.
+
+    Raises:
+        ConfigError: the copy's bytes are not those of that hash; they are then not run.
+    """
+    path, content = file_of(name), copy.read_bytes()
+    assert path is not None
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise ConfigError(
+            f"{copy}: not the file that the run was trained with (SHA-256 {found[:12]}…, its "
+            f"config.json says {sha256[:12]}…), so it is not run; restore it, or {path} as it was"
+        )
+    return _from_bytes(name, copy, content)
+
+
+def file_of(name: str) -> Path | None:
+    """The file that a method's name speaks of; None for one of the catalogue."""
+    path, colon, _ = name.rpartition(":")
+    return Path(path) if colon and path.endswith(".py") else None
+
+
 def full_name(name: str) -> str:
     """The name that means the same method from any folder: a file's path is made absolute."""
-    path, colon, class_name = name.rpartition(":")
-    if colon and path.endswith(".py"):
-        return f"{Path(path).resolve()}:{class_name}"
-    return name
+    path = file_of(name)
+    return name if path is None else f"{path.resolve()}:{short_name(name)}"
 
 
 def name_of(method: type[Method]) -> str:
@@ -355,36 +381,25 @@ def short_name(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-def _from_file(path: Path, class_name: str) -> Entry:
-    """Load a user's method; its file is run, as any Python file one imports."""
-    if not path.is_file():
-        raise ConfigError(f"method {path}:{class_name}: there is no such file")
-    source = path.read_bytes()
-    sha256 = hashlib.sha256(source).hexdigest()
-    # The same bytes are run once, so that two looks at a file give the same class.
-    module_name = f"anedl_user_method_{path.stem}_{sha256[:16]}"
-    module = sys.modules.get(module_name)
-    if module is None:
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-        # Dataclasses look their module up by name while they are made.
-        sys.modules[module_name] = module
-        try:
-            # Not by the loader: a cached byte code could be of other bytes than were hashed.
-            exec(compile(source, str(path), "exec"), module.__dict__)
-        except Exception as error:
-            del sys.modules[module_name]
-            raise ConfigError(
-                f"method {path}:{class_name}: the file does not load: {error}"
-            ) from error
-    method = getattr(module, class_name, None)
+def _from_bytes(name: str, read_from: Path, content: bytes) -> Entry:
+    """A user's method, of the bytes of its file, which may have been read from a copy."""
+    path = file_of(name)
+    assert path is not None
+    sha256 = hashlib.sha256(content).hexdigest()
+    try:
+        module = load_file(path.resolve(), read_from.resolve(), content, sha256)
+    except Exception as error:
+        of_copy = "" if read_from == path else f"'s copy {read_from}"
+        raise ConfigError(f"method {name}: the file{of_copy} does not load: {error}") from error
+    method = getattr(module, short_name(name), None)
     if not (isinstance(method, type) and issubclass(method, Method)):
-        raise ConfigError(f"method {path}:{class_name}: the file has no such subclass of Method")
-    _check_class(method, f"method {path}:{class_name}")
+        raise ConfigError(f"method {name}: the file has no such subclass of Method")
+    _check_class(method, f"method {name}")
     summary = (method.__doc__ or "a method from a file").strip().splitlines()[0]
-    entry = Entry(method, summary, engine=method.engine, source=path.resolve(), sha256=sha256)
-    parent = _parent(method, f"method {path}:{class_name}")
+    entry = Entry(
+        method, summary, engine=method.engine, source=path.resolve(), sha256=sha256, content=content
+    )
+    parent = _parent(method, f"method {name}")
     return entry if parent is None else _with_defaults_of(parent, entry)
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -295,9 +294,8 @@ def _place_for(row: Row, spec: RunSpec, terms: Terms) -> tuple[Path, State]:
 
 
 def _digest_of(config: Path) -> str | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a user's method that has changed has another digest
-        try:
-            return read_spec(config).digest
-        except AnedlError:
-            return None
+    try:
+        # A user's method that has changed has another digest.
+        return read_spec(config, tell=False).digest
+    except AnedlError:
+        return None

@@ -119,7 +119,7 @@ def _mark(group: Sequence[Run], groups: Sequence[Sequence[Run]], names: Mapping[
 def _chosen(config: dict[str, Any]) -> dict[str, Any]:
     """The options that make the run another than its method's plain one, lengths left out."""
     try:
-        differs = config.get("differs") or differing_options(config)
+        differs = config["differs"] if "differs" in config else differing_options(config)
     except AnedlError:  # a method from a file that has gone
         return {}
     return {name: value for name, value in differs.items() if name not in ("epochs", "epoch_steps")}
@@ -145,7 +145,7 @@ def differing_entries(groups: Sequence[MethodRuns]) -> list[tuple[str, list[str]
 def _flattened(config: dict[str, Any]) -> dict[str, Any]:
     apart = ("anedl", "seed", "fold", "differs")
     entries: dict[str, Any] = {}
-    for name, value in config.items():
+    for name, value in (config | {"method": portable_name(config["method"])}).items():
         if isinstance(value, dict) and name not in apart:
             entries |= {f"{name}.{key}": inner for key, inner in without_log(value).items()}
         elif name not in apart:
