@@ -330,3 +330,13 @@ def test_a_run_does_not_go_on_with_other_images(tmp_path):
     other = replace(problem, split=replace(problem.split, pool=problem.split.pool[1:]))
     with pytest.raises(DataError, match="another split"):
         train(spec, tmp_path, Surroundings(quiet=True, resume=True), problem=other)
+
+
+def test_only_the_traceback_of_an_earlier_try_is_removed(tiny_spec, tiny_run, tmp_path):
+    path = tmp_path / "error.txt"
+    path.write_text("as in `2> run/error.txt`\n")
+    tiny_run(tiny_spec("supervised"), tmp_path)
+    assert path.exists()
+    path.write_text("Traceback (most recent call last):\n")
+    tiny_run(tiny_spec("supervised"), tmp_path, resume=True)
+    assert not path.exists()

@@ -19,7 +19,7 @@ from anedl.methods.catalogue import METHODS
 from anedl.presets.cells import COLUMNS
 from anedl.presets.drawings import figure_name, outcome_figure, save_figure
 from anedl.presets.experiment import Experiment, Row, distinct_names
-from anedl.presets.jobs import Place
+from anedl.presets.jobs import Job, Place, train_jobs
 from anedl.presets.paper import EXPERIMENTS
 from anedl.presets.reproduce import Outcome, Terms, plan, run_experiment, spec_of, to_train
 from anedl.presets.tables import auroc_over_m, markdown
@@ -233,6 +233,55 @@ def test_a_run_that_fails_loses_no_other(tmp_path):
     assert outcome.runs_of(bad) == []
     assert len(outcome.runs_of(good)) == 1
     assert "| Broken | 0 | – |" in markdown(outcome)
+
+
+# Fails on its second step, the first time, somewhere in torch.
+ONCE = '''
+from pathlib import Path
+import torch
+from anedl.methods.supervised import Supervised
+
+class Once(Supervised):
+    """Falls over once."""
+
+    def loss(self, batch, progress):
+        done = Path(__file__).with_suffix(".done")
+        if not done.exists():
+            done.touch()
+            torch.nn.functional.cross_entropy(batch.labelled.labels, None)
+        return super().loss(batch, progress)
+'''
+
+
+def test_a_failure_names_the_line_and_keeps_the_traceback_until_the_run_succeeds(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(ONCE)
+    line = 1 + ONCE.splitlines().index(next(x for x in ONCE.splitlines() if "cross_entropy" in x))
+    experiment = on_digits("table2").with_methods([f"{file}:Once"])
+    (failure,) = run_experiment(experiment, terms(tmp_path), CPU).failures
+    told = failure.job.folder / "error.txt"
+    assert failure.error.endswith(f"({file}, line {line}; traceback in {told})")
+    assert "\n" not in failure.error
+    text = told.read_text()
+    assert text.startswith("Traceback")
+    assert "cross_entropy(batch.labelled.labels, None)" in text
+    assert failure.error.startswith(text.splitlines()[-1])
+    outcome = run_experiment(experiment, terms(tmp_path), CPU)
+    assert not outcome.failures
+    assert outcome.folders_of(experiment.rows[0]) == [failure.job.folder]
+    assert not told.exists()
+
+
+def test_a_failure_whose_traceback_cannot_be_written_is_told(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("anedl.files.write_text", full)
+    (tmp_path / "mine.py").write_text(SLIPPING)
+    job = Job(tmp_path / "run", {"setting": "digits", "method": f"{tmp_path}/mine.py:Slipping",
+                                 "train": TINY})  # fmt: skip
+    (done,) = train_jobs([job], CPU)
+    assert done.error == f"ValueError: a slip of its author's ({tmp_path}/mine.py, line 8)"
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from anedl.engine.precision import Precision, precision_of
 from anedl.engine.problem import Problem
 from anedl.engine.restart import restart
 from anedl.engine.results import write_results
+from anedl.engine.run_files import ERROR_FILE
 from anedl.engine.selection import select
 from anedl.engine.spec import RunSpec, read_spec
 from anedl.engine.step import Stepper
@@ -72,7 +73,9 @@ def train(
     with sole_training(folder):
         device = choose_device(surroundings.device)
         with working_on(device):
-            return _train(spec, folder, device, surroundings, problem, after_save)
+            results = _train(spec, folder, device, surroundings, problem, after_save)
+    _forget_failure(folder)
+    return results
 
 
 def _train(
@@ -251,6 +254,13 @@ def _check_folder(folder: Path, spec: RunSpec, resume: bool) -> None:
             f"choose another folder"
         )
     check_place(folder, spec.entry)
+
+
+def _forget_failure(folder: Path) -> None:
+    """Remove the traceback of an earlier try; a file of that name that holds none is not ours."""
+    path = folder / ERROR_FILE
+    if path.is_file() and path.read_text(errors="replace").startswith("Traceback"):
+        path.unlink()
 
 
 def _check_split(path: Path, problem: Problem) -> None:

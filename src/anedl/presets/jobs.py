@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -288,5 +289,30 @@ def _train(job: Job, place: Place, quiet: bool) -> str | None:
     except AnedlError as error:
         return str(error)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return _told(error, job)
     return None
+
+
+def _told(error: Exception, job: Job) -> str:
+    """What went wrong in a line; the whole traceback goes into the run's folder."""
+    from anedl.engine.run_files import ERROR_FILE
+    from anedl.files import write_text
+
+    path, where = job.folder / ERROR_FILE, _line_of_user(error, job)
+    try:
+        write_text(path, "".join(traceback.format_exception(error)))
+        where.append(f"traceback in {path}")
+    except OSError:
+        pass  # a full disk may be what went wrong
+    said = f"{type(error).__name__}: {error}"
+    return f"{said} ({'; '.join(where)})" if where else said
+
+
+def _line_of_user(error: Exception, job: Job) -> list[str]:
+    """The last line of the file of the job's method that was reached, if it has a file."""
+    from anedl.methods.catalogue import file_of, full_name
+
+    file = file_of(full_name(job.spec.get("method", "")))
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename) == file]
+    return [f"{file}, line {lines[-1]}"] if lines else []
