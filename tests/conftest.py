@@ -25,6 +25,13 @@ def same_arithmetic_everywhere(monkeypatch):
     monkeypatch.setattr("anedl.engine.precision.computes_bf16", lambda: False)
 
 
+@pytest.fixture(autouse=True)
+def own_memory_of_methods(monkeypatch, tmp_path_factory):
+    """What the tests train with is not remembered in the user's cache."""
+    place = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setattr("anedl.engine.kept_method.cache_folder", lambda: place)
+
+
 @pytest.fixture
 def alarm():
     """Fail instead of hanging."""

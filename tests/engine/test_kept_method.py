@@ -54,6 +54,21 @@ def run(file, tiny_spec, tiny_run, tmp_path, as_in_another_process):
     return tmp_path / "run"
 
 
+def test_a_copy_from_elsewhere_runs_by_consent_alone(run, file, monkeypatch, tmp_path):
+    file.unlink()
+    monkeypatch.setattr("anedl.engine.kept_method.cache_folder", lambda: tmp_path / "another")
+    with pytest.raises(ConfigError, match="not trained with on this machine"):
+        read_spec(run / "config.json")
+    sha256 = hashlib.sha256((run / "method.py").read_bytes()).hexdigest()
+    for refused in ("1", sha256[:7], "0" * 64):
+        monkeypatch.setenv("ANEDL_RUN_METHOD", refused)
+        with pytest.raises(ConfigError, match=f"ANEDL_RUN_METHOD={sha256[:12]}"):
+            read_spec(run / "config.json")
+    monkeypatch.setenv("ANEDL_RUN_METHOD", sha256[:12])
+    with pytest.warns(Notice, match="is gone"):
+        assert read_spec(run / "config.json").method_sha256 == sha256
+
+
 def scores_of(folder):
     """What the model says of a few images."""
     images = torch.arange(3 * 64, dtype=torch.uint8).reshape(3, 1, 8, 8)

@@ -207,7 +207,7 @@ def test_going_on_with_other_choices_is_refused(copied, folders, short):
 
 
 def test_going_on_with_a_method_whose_file_has_changed_is_told_of_the_copy(
-    copied, folders, short, tmp_path, no_pages
+    copied, folders, short, tmp_path, no_pages, monkeypatch
 ):
     text = "from anedl.methods.anedl import Anedl\n\nclass Mine(Anedl):\n    like = 'anedl-plus'\n"
     file, copy = tmp_path / "mine.py", copied / "method.py"
@@ -216,6 +216,7 @@ def test_going_on_with_a_method_whose_file_has_changed_is_told_of_the_copy(
     config = json.loads((copied / "config.json").read_text())
     config |= {"method": f"{file}:Mine", "method_sha256": sha256(text.encode()).hexdigest()}
     (copied / "config.json").write_text(json.dumps(config))
+    monkeypatch.setenv("ANEDL_RUN_METHOD", config["method_sha256"])  # as if trained with here
     with pytest.raises(ConfigError, match=f"; --method {copy}:Mine is the file as it was"):
         fit(*folders, copied, Wishes(**short, method=f"{file}:Mine", resume=True), silent)
     with pytest.warns(Notice, match="using the copy"):
