@@ -3,10 +3,10 @@
     python benchmarks/trials.py benchmarks/queue.txt --folder runs/trials --minutes 9
 
 A line of the queue is `NAME: words of anedl train`; `*: words` holds for the lines after it; `#`
-begins a comment. A trial that has ended is not run again, one that was cut goes on from its last
-epoch, and none is begun when less than `--least` seconds are left. Two at once hide the time that
-one of them compiles. Ctrl-C and SIGTERM begin no more and let those under way save where they are.
-Exit status: 0, 1 where a trial failed, 130 where it was told to stop.
+begins a comment. A trial that has ended, here or by the ledger, is not run again, one that was cut
+goes on from its last epoch, and none is begun when less than `--least` seconds are left. Two at
+once hide the time that one of them compiles. Ctrl-C and SIGTERM begin no more and let those under
+way save where they are. Exit status: 0, 1 where a trial failed, 130 where it was told to stop.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from anedl.cli.train import spec_of
 from anedl.errors import AnedlError
-from anedl.ledger.entry import read_finished, record_run
+from anedl.ledger.entry import read_finished, read_ledger, record_run
 
 TO_STOP = 10  # seconds a training gets to end after the interruption
 STOPPED = 130  # what a shell reports for a process ended by Ctrl-C
@@ -177,6 +177,9 @@ def main():
     trials = read_queue(arguments.queue)
     specs = specs_of(trials, arguments.queue)
     check_folders(trials, specs, arguments.folder)
+    recorded = {run.config_hash for run in read_ledger(arguments.results)}
+    done = [trial for trial in trials if specs[trial.name].digest in recorded]
+    trials = [trial for trial in trials if trial not in done]
     arguments.folder.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -186,7 +189,8 @@ def main():
     with ThreadPoolExecutor(arguments.at_once) as pool:
         futures = [pool.submit(run_trial, trial, stretch) for trial in trials]
         outcomes = [future.result() for future in futures]
-    print(f"{outcomes.count('ended')} of {len(trials)} trials have ended", end="")
+    ended = len(done) + outcomes.count("ended")
+    print(f"{ended} of {len(done) + len(trials)} trials have ended", end="")
     if waiting := outcomes.count("waits"):
         why = "" if stop.is_set() else f", for which less than {arguments.least:g} s were left"
         print(f"; {waiting} not begun{why}", end="")

@@ -1,6 +1,7 @@
 """The queue's runner: what it does once, what it refuses, and how it stops."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +49,13 @@ def test_a_trial_is_run_and_recorded_once(command, tmp_path):
     assert again.stdout == "1 of 1 trials have ended\n"
     assert recorded(tmp_path) == [entry]
     assert (tmp_path / "runs" / "one" / "results.json").stat().st_mtime_ns == ended
+
+    # One that the ledger has is not run again, wherever its folder is.
+    shutil.move(tmp_path / "runs" / "one", tmp_path / "elsewhere")
+    known = subprocess.run(command(line), **HOW)
+    assert known.stdout == "1 of 1 trials have ended\n"
+    assert not (tmp_path / "runs" / "one").exists()
+    shutil.move(tmp_path / "elsewhere", tmp_path / "runs" / "one")
 
     other = subprocess.run(command(f"one: {SHORT} --seed 2"), **HOW)
     assert other.returncode == 1
