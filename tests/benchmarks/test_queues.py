@@ -1,8 +1,6 @@
 """The queues of trainings: each line is one that `anedl train` takes, and no two are alike."""
 
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,7 +24,7 @@ def trials(monkeypatch):
 def test_every_line_is_a_training_of_its_own(queue, trials):
     found = {}
     for trial in trials.read_queue(queue):
-        key = json.dumps(asdict(spec_of(list(trial.words))), sort_keys=True, default=str)
+        key = spec_of(list(trial.words)).digest
         assert key not in found, f"{trial.name} and {found[key]} are the same training"
         found[key] = trial.name
     assert found
