@@ -39,6 +39,7 @@ LAYERS = [
     ["report"],
     ["ledger"],
     ["presets"],
+    ["parameter_kinds"],
     ["estimator"],
     ["fit"],
     ["api"],

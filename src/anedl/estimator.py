@@ -1,10 +1,8 @@
 """A scikit-learn classifier that learns from unlabelled images too and may answer "unknown"."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from math import isfinite, prod
-from numbers import Integral, Real
+from math import prod
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -32,11 +30,11 @@ from anedl.engine.pool_share import FEWEST_VALIDATION, estimate_pool, share_to_s
 from anedl.engine.precision import precision_of
 from anedl.engine.problem import Problem
 from anedl.engine.spec import make_spec
-from anedl.errors import AnedlError
 from anedl.familiarity import Familiarity
 from anedl.intake.partition import Partition, partition
 from anedl.methods.default import DEFAULT_METHOD
 from anedl.options import option_types
+from anedl.parameter_kinds import InputError, check_kinds
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
@@ -45,60 +43,6 @@ FloatArray = npt.NDArray[np.float64]
 RECIPE = "digits"
 # A class with fewer labelled images keeps them all: two held out would be half of them.
 FEWEST_TO_HOLD_OUT = 5
-
-
-class InputError(AnedlError, ValueError):
-    """Labels or parameters that cannot be fitted; a `ValueError`, as scikit-learn expects."""
-
-
-SEQUENCES = (tuple, list, np.ndarray)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_whole(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Integral)
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)
-
-
-def _is_shape(value: Any) -> bool:
-    if not isinstance(value, SEQUENCES) or len(value) not in (2, 3):
-        return False
-    return all(_is_whole(side) and side > 0 for side in value)
-
-
-def _is_range(value: Any) -> bool:
-    return isinstance(value, SEQUENCES) and len(value) == 2 and all(map(_is_number, value))
-
-
-def _are_options(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value))
-
-
-# What kind of value a parameter takes. Of the others somebody else says what is wrong.
-KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "method": (_is_text, "the name of a method"),
-    "epochs": (_is_whole, "a whole number"),
-    "epoch_steps": (_is_whole, "a whole number"),
-    "batch_size": (_is_whole, "a whole number"),
-    "image_shape": (_is_shape, "(height, width) or (height, width, channels), whole numbers"),
-    "image_size": (_is_whole, "a whole number of pixels"),
-    "pixel_range": (_is_range, "the two numbers of black and white"),
-    "level": (_is_number, "a number between 0 and 1"),
-    "unknown_label": (np.isscalar, "text or a number"),
-    "selection_share": (_is_number, "a number above 0, at most 1"),
-    "validation_share": (_is_number, "a number of 0 or more"),
-    "calibration_share": (_is_number, "a number of 0 or more"),
-    "options": (_are_options, "a dictionary of values by name"),
-}
-MAY_BE_NONE = (
-    "image_shape", "image_size", "pixel_range", "unknown_label", "selection_share", "options",
-)  # fmt: skip
 
 
 class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -284,10 +228,7 @@ class OpenSetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(np.average(right, weights=_picked(sample_weight, known)))
 
     def _check_parameters(self) -> None:
-        for name, (is_right, wanted) in KINDS.items():
-            value = getattr(self, name)
-            if not is_right(value) and not (value is None and name in MAY_BE_NONE):
-                raise InputError(f"{name} {value!r}: must be {wanted}")
+        check_kinds(self.get_params())
         if not 0 < self.level < 1:
             raise InputError(f"level {self.level}: must lie between 0 and 1")
         if self.selection_share is not None and not 0 < self.selection_share <= 1:
