@@ -21,12 +21,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from anedl.cli import INTERRUPTED
 from anedl.cli.train import spec_of
 from anedl.errors import AnedlError
 from anedl.ledger.entry import read_finished, read_ledger, record_run
 
 TO_STOP = 10  # seconds a training gets to end after the interruption
-STOPPED = 130  # what a shell reports for a process ended by Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def run_trial(trial, stretch):
     log = (stretch.folder / f"{trial.name}.log").read_text(errors="replace")
     said = log.strip()[-200:].replace("\n", " ")
     print(f"{trial.name:<16} not ended: {said}", flush=True)
-    return "failed" if status not in (None, STOPPED) else "cut"
+    return "failed" if status not in (None, INTERRUPTED) else "cut"
 
 
 def train_until(trial, run, stretch):
@@ -196,7 +196,7 @@ def main():
         print(f"; {waiting} not begun{why}", end="")
     print()
     if stop.is_set():
-        return STOPPED
+        return INTERRUPTED
     return 1 if "failed" in outcomes else 0
 
 

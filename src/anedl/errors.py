@@ -37,9 +37,9 @@ def _initials(name: str) -> str:
     return "".join(word[:1] for word in words) if len(words) > 1 else ""
 
 
-def counted(number: int, thing: str) -> str:
-    """How many there are of it: "1 image", "2,000 images"."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+def counted(number: int, one: str, many: str = "") -> str:
+    """How many there are of it: "1 image", "2,000 images", "3 classes"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def first_few(texts: Sequence[str]) -> str:

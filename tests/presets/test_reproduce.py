@@ -17,8 +17,9 @@ from anedl.ledger.entry import read_ledger
 from anedl.ledger.published import published_file, read_published
 from anedl.methods.catalogue import METHODS
 from anedl.presets.cells import COLUMNS
-from anedl.presets.drawings import figure_name, outcome_figure, save_figure
+from anedl.presets.drawings import outcome_figure, save_figure
 from anedl.presets.experiment import Experiment, Row, distinct_names
+from anedl.presets.figure_files import figure_name
 from anedl.presets.jobs import Job, Place, train_jobs
 from anedl.presets.paper import EXPERIMENTS
 from anedl.presets.reproduce import Outcome, Terms, plan, run_experiment, spec_of, to_train

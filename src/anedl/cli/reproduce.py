@@ -208,11 +208,10 @@ def _print_list() -> None:
 def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> None:
     """For each row its steps, time and published score, then where each run stands, and how."""
     from anedl.ledger.entry import read_ledger
-    from anedl.ledger.published import published_file, read_published
+    from anedl.ledger.published import NAMES, comparable_figure, published_file, read_published
     from anedl.ledger.rows import format_duration
     from anedl.presets.gpus import names_of
     from anedl.presets.reproduce import missing_data, plan, to_train
-    from anedl.presets.tables import NAMES, published_figure
     from anedl.presets.times import expected_time, stated
 
     published = read_published(published_file(terms.results))
@@ -229,7 +228,7 @@ def _print_plan(experiment: "Experiment", terms: "Terms", place: "Place") -> Non
         scores = [
             f"{NAMES[measure]} {figure.mean}" + ("" if figure.std is None else f" ± {figure.std}")
             for measure in experiment.measures
-            if (figure := published_figure(item, measure)) is not None
+            if (figure := comparable_figure(item, measure)) is not None
         ]
         said = f"{', '.join(scores)} ({item.source})" if item and scores else "nothing"
         about = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from anedl.data.dataset import IntArray
-from anedl.errors import ConfigError, DataError
+from anedl.errors import ConfigError, DataError, counted
 from anedl.fit.wishes import Say
 from anedl.intake.cache import ImageCache, open_cache
 from anedl.intake.decided import DECIDED_FILE, Decided, read_decided
@@ -161,7 +161,7 @@ def describe_decided(decided: Decided, new: Sequence[str]) -> list[str]:
     if not decided.files:
         return []
     lines = [
-        f"decisions of a person: {_count(len(decided.classes), 'image')} labelled, "
+        f"decisions of a person: {counted(len(decided.classes), 'image')} labelled, "
         f"{len(decided.unknown):,} called unknown"
     ]
     if decided.classes:
@@ -174,7 +174,7 @@ def describe_decided(decided: Decided, new: Sequence[str]) -> list[str]:
     for name in new:
         count = sum(label == name for label in decided.classes.values())
         lines.append(
-            f"  new class {name!r} ({_count(count, 'image')}): it has no held-out images, so "
+            f"  new class {name!r} ({counted(count, 'image')}): it has no held-out images, so "
             f"errors and the promise of the threshold are about the other classes"
         )
     for names, what in (
@@ -183,7 +183,7 @@ def describe_decided(decided: Decided, new: Sequence[str]) -> list[str]:
     ):
         if names:
             examples = ", ".join(names[:SHOWN]) + (" …" if len(names) > SHOWN else "")
-            lines.append(f"note: {_count(len(names), 'decision')} not used, {what}: {examples}")
+            lines.append(f"note: {counted(len(names), 'decision')} not used, {what}: {examples}")
     return lines
 
 
@@ -204,7 +204,7 @@ def carry_over(run: Path, decided: Decided) -> None:
 
 def _of_another_pile(path: Path, said: int, lost: int, other: int) -> DataError:
     return DataError(
-        f"{path}: these decisions are about another pile: of {_count(said, 'file')} {lost:,} are "
+        f"{path}: these decisions are about another pile: of {counted(said, 'file')} {lost:,} are "
         f"not in this one and {other:,} show another picture; give the decisions of a review of "
         f"this pile, or leave --decisions out"
     )
@@ -228,7 +228,3 @@ def _pictures_of(run: Path) -> dict[str, str]:
 def _class_name(label: str) -> str:
     """The name as that of a class folder would read."""
     return shown(unicodedata.normalize("NFC", label))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -1,6 +1,6 @@
 """Findings in words, for a terminal; whatever may spoil the result is named with its remedy."""
 
-from anedl.errors import first_few
+from anedl.errors import counted, first_few
 from anedl.intake.findings import Findings, SizeRange
 
 IMBALANCE = 3.0  # the largest class over the smallest, from where it is worth a word
@@ -25,7 +25,7 @@ def describe(findings: Findings) -> str:
     """The findings in words, for a terminal; warnings come last."""
     counts = findings.class_counts
     total = sum(counts.values())
-    lines = [f"labelled: {_number(total, 'image')} in {_number(len(counts), 'class', 'classes')}"]
+    lines = [f"labelled: {counted(total, 'image')} in {counted(len(counts), 'class', 'classes')}"]
     width = max((len(name) for name in counts), default=0)
     for name, count in list(counts.items())[:_MOST_LINES]:
         shares = [f"{findings.roles[role].get(name, 0)} {_DOES[role]}" for role in findings.roles]
@@ -34,7 +34,7 @@ def describe(findings: Findings) -> str:
         lines.append(f"  and {len(counts) - _MOST_LINES} more classes")
     if findings.labelled_sizes is not None:
         lines.append(f"  {_sizes(findings.labelled_sizes)}")
-    lines.append(f"pile: {_number(findings.pile, 'image')}")
+    lines.append(f"pile: {counted(findings.pile, 'image')}")
     if findings.pile_sizes is not None:
         lines.append(f"  {_sizes(findings.pile_sizes)}")
     lines += _skipped_lines(findings)
@@ -49,10 +49,10 @@ def describe_first(findings: Findings, labelled: int, pile: int) -> str:
 
     The findings are those of labelled images alone, perhaps of a part of them.
     """
-    classes = _number(len(findings.class_counts), "class", "classes")
+    classes = counted(len(findings.class_counts), "class", "classes")
     lines = [
-        f"a first look: {_number(labelled, 'labelled file')} in {classes}, "
-        f"{_number(pile, 'file')} in the pile, which is decoded later"
+        f"a first look: {counted(labelled, 'labelled file')} in {classes}, "
+        f"{counted(pile, 'file')} in the pile, which is decoded later"
     ]
     if findings.skipped_labelled or findings.skipped_pile:
         lines += _skipped_lines(findings)
@@ -82,13 +82,13 @@ def warnings(findings: Findings) -> list[str]:
     if findings.low_bits:
         bits = findings.lowest_bits
         found.append(
-            f"{_number(findings.low_bits, 'file')} of 16 bits a pixel with only the lowest {bits} "
+            f"{counted(findings.low_bits, 'file')} of 16 bits a pixel with only the lowest {bits} "
             f"in use, and so dark, {round((2**bits - 1) / 257)} of 255 at most; where they should "
             f"not look so, write them with values up to 65535"
         )
     if findings.withheld and not alarms(findings):
         found.append(
-            f"{_number(findings.withheld, 'pile image')} like a validation or fresh calibration "
+            f"{counted(findings.withheld, 'pile image')} like a validation or fresh calibration "
             "image: sorted in the end but kept out of training"
         )
     return [*found, *findings.remarks]
@@ -100,7 +100,7 @@ def alarms(findings: Findings) -> list[str]:
         return []
     remedy = f"; {IF_THEY_DIFFER}" if findings.near_distance else ""
     return [
-        f"{findings.withheld:,} of the {_number(findings.pile, 'pile image')} are like a "
+        f"{findings.withheld:,} of the {counted(findings.pile, 'pile image')} are like a "
         f"validation or fresh calibration image and kept out of training: little of the pile is "
         f"left to learn from{remedy}"
     ]
@@ -112,7 +112,7 @@ def _contradictions(findings: Findings) -> list[str]:
     example = " and ".join(findings.conflicts[0][:2])
     only_near = len(findings.conflicts) > findings.exact_conflicts
     return [
-        f"{_number(len(findings.conflicts), 'group')} of near-duplicates under different labels, "
+        f"{counted(len(findings.conflicts), 'group')} of near-duplicates under different labels, "
         f"such as {example}; one of the labels is probably wrong"
         f"{f'; {IF_THEY_DIFFER}' if only_near else ''}"
     ]
@@ -123,7 +123,7 @@ def _skipped_lines(findings: Findings) -> list[str]:
     if not total:
         return ["skipped: nothing, every file could be read"]
     where = f"{findings.skipped_labelled} labelled, {findings.skipped_pile} in the pile"
-    lines = [f"skipped: {_number(total, 'file')} ({where})"]
+    lines = [f"skipped: {counted(total, 'file')} ({where})"]
     reasons = list(findings.skipped_reasons.items())
     # A last one takes no more room than the count of the rest would.
     shown = len(reasons) if len(reasons) == _EXAMPLES + 1 else _EXAMPLES
@@ -142,9 +142,9 @@ def _repeat_lines(findings: Findings) -> list[str]:
         if repeats.labelled or repeats.pile or repeats.across:
             included = ", these included" if lines else ""
             lines.append(
-                f"{title}{included}: {_number(repeats.labelled, 'extra copy', 'extra copies')} "
+                f"{title}{included}: {counted(repeats.labelled, 'extra copy', 'extra copies')} "
                 f"among the labelled, {repeats.pile} in the pile; "
-                f"{_number(repeats.across, 'pile image')} also labelled"
+                f"{counted(repeats.across, 'pile image')} also labelled"
             )
     # Near-duplicates have one role together, so every image is counted once here.
     like = [f"{n} like {_LIKE[role]}" for role, n in findings.pile_like.items() if n]
@@ -162,7 +162,3 @@ def _sizes(sizes: SizeRange) -> str:
 def _range(spread: tuple[int, int, int]) -> str:
     least, median, most = spread
     return str(least) if least == most else f"{least} to {most} (median {median})"
-
-
-def _number(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from anedl.errors import AnedlError
 from anedl.evaluation.summary import MeanStd
-from anedl.ledger.published import MEASURES, Published
+from anedl.ledger.published import MEASURES, NAMES, comparable_figure
 from anedl.ledger.table import Group, Ledger
 from anedl.report.bars import Bar, Panel, bars_figure
 from anedl.report.canvas import two_lines
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 LABEL_WIDTH = 38  # characters of a line; a label has two at most
 MOST_GROUPS = 40  # of one setting: more are told apart in a table, not in a picture
-NAMES = {"error": "error", "auroc": "AUROC"}
 STRESSED = "anedl"  # begins the name of every form of the paper's method
 
 
@@ -79,9 +78,6 @@ def _values(group: Group, measure: str) -> list[float]:
 
 def _published(group: Group, measure: str) -> MeanStd | None:
     """The first published number by the same score that can be compared."""
-    for beside in group.beside:
-        item: Published = beside.published
-        value = item.error if measure == "error" else item.auroc
-        if item.score == "score" and measure in item.comparable and value is not None:
-            return MeanStd(value, item.error_std if measure == "error" else item.auroc_std)
-    return None
+    items = [beside.published for beside in group.beside if beside.published.score == "score"]
+    found = (comparable_figure(item, measure) for item in items)
+    return next((figure for figure in found if figure is not None), None)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from anedl.errors import AnedlError
+from anedl.evaluation.summary import MeanStd
 from anedl.options import convert, option_types
 
 NOT_AVAILABLE = "not available"  # published as a picture only
 MEASURES = ("error", "auroc")
+NAMES = {"auroc": "AUROC", "error": "error"}  # of the measures, for people
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,15 @@ class Published:
     def label(self) -> str:
         """What kind of number it is, in a few words."""
         return self.what if self.variant is None else f"{self.what}: {self.variant}"
+
+
+def comparable_figure(item: Published | None, measure: str) -> MeanStd | None:
+    """A published number; None where there is none that means the same as ours."""
+    if item is None or measure not in item.comparable:
+        return None
+    value = item.error if measure == "error" else item.auroc
+    std = item.error_std if measure == "error" else item.auroc_std
+    return None if value is None else MeanStd(value, std)
 
 
 def published_file(results: Path) -> Path:

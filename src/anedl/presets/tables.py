@@ -13,14 +13,13 @@ from anedl.errors import AnedlError
 from anedl.evaluation.metrics import OUTLIER, auroc
 from anedl.evaluation.summary import MeanStd, mean_std
 from anedl.ledger.entry import LedgerRun
-from anedl.ledger.published import Published
+from anedl.ledger.published import NAMES, comparable_figure
 from anedl.ledger.rows import format_figure
 from anedl.ledger.table import Which
 from anedl.presets.experiment import Measure, Row
 from anedl.presets.reproduce import Outcome, spec_of
 from anedl.report.run_folder import Run, read_run
 
-NAMES: dict[Measure, str] = {"auroc": "AUROC", "error": "error"}
 MOST_ROWS_OVER_M = 12
 CASES = 10  # images at either end of a method's order
 
@@ -72,15 +71,6 @@ def figure_of(row: Row, runs: Sequence[LedgerRun], measure: Measure, which: Whic
     return [value for value in values if value is not None]
 
 
-def published_figure(item: Published | None, measure: Measure) -> MeanStd | None:
-    """A published number; None where there is none that means the same as ours."""
-    if item is None or measure not in item.comparable:
-        return None
-    value = item.error if measure == "error" else item.auroc
-    std = item.error_std if measure == "error" else item.auroc_std
-    return None if value is None else MeanStd(value, std)
-
-
 def auroc_over_m(folders: Sequence[Path]) -> list[list[float]]:
     """For each run its AUROC by the M largest concentrations, M = 1 … K, in per cent."""
     curves = []
@@ -125,7 +115,7 @@ def _rows(outcome: Outcome, rows: Sequence[Row]) -> str:
         best = [_mean(figure_of(r, outcome.runs_of(r), measure, "best_val")) for r in rows]
         header += [f"{name}, last", f"{name}, best validation"]
         columns += [[*map(format_figure, last)], [*map(format_figure, best)]]
-        published = [published_figure(outcome.published_of(row), measure) for row in rows]
+        published = [comparable_figure(outcome.published_of(row), measure) for row in rows]
         if any(published):
             header += [f"{name}, published", "difference"]
             columns.append([*map(format_figure, published)])
